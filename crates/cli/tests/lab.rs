@@ -242,16 +242,24 @@ fn a_sparse_matrix_is_multiplied_by_every_kernel() {
 
     let text = "%%MatrixMarket matrix coordinate real symmetric\n3 3 3\n1 1 2\n2 1 -1\n3 3 4\n";
     fs::write(place.folder.path().join("small.mtx"), text).unwrap();
-    let ran = lab(&place, &["spmv", "small.mtx", "--no-gpu", "--values", "f64", "--indices", "i64", "--beta", "0.5"]);
+    let ran = lab(
+        &place,
+        &["spmv", "small.mtx", "--no-gpu", "--values", "f64", "--indices", "i64", "--beta", "0.5"],
+    );
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for words in ["small.mtx: 3 × 3, 4 non-zeros, f64 values, i64 indices", "adaptive", "right", "the fastest is"] {
+    for words in
+        ["small.mtx: 3 × 3, 4 non-zeros, f64 values, i64 indices", "adaptive", "right", "the fastest is"]
+    {
         assert!(ran.text().contains(words), "{words}: {}", ran.text());
     }
 
     fs::write(place.folder.path().join("broken.mtx"), text.replace("2 1 -1", "2 4 -1")).unwrap();
     let broken = lab(&place, &["spmv", "broken.mtx", "--no-gpu"]);
     assert_eq!(broken.code, Some(3), "{broken:?}");
-    assert!(broken.stderr.contains("broken.mtx: line 4: the column is not a number from 1 to 3"), "{broken:?}");
+    assert!(
+        broken.stderr.contains("broken.mtx: line 4: the column is not a number from 1 to 3"),
+        "{broken:?}"
+    );
     assert_eq!(lab(&place, &["spmv", "absent.mtx", "--no-gpu"]).code, Some(3));
     for wrong in [&["spmv"][..], &["spmv", "--generate", "web:rows=3"], &["spmv", "small.mtx", "--suite"]] {
         assert_eq!(lab(&place, wrong).code, Some(2), "{wrong:?}");

@@ -1,20 +1,20 @@
 // Scaled dot product attention: scores, their softmax in place, and the weighted values.
 #include "product.cuh"
 
-extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) scores_of(const float* __restrict__ query,
+extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 2) scores_of(const float* __restrict__ query,
     const float* __restrict__ key, float* __restrict__ scores) {
     const long long batch = blockIdx.y;
     const int right = (KEYS + TILE_N - 1) / TILE_N;
-    const Product shape = {TOKENS, KEYS, HEAD, 0, HEAD, SCALE};
+    const Product shape = {TOKENS, KEYS, HEAD, 0, HEAD, SCALE, HEAD, HEAD};
     product_tile<false, true, VECTOR, VECTOR, 0>(query + batch * TOKENS * HEAD, key + batch * KEYS * HEAD,
         scores + batch * TOKENS * KEYS, shape, blockIdx.x / right * TILE_M, blockIdx.x % right * TILE_N);
 }
 
-extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) weighted(const float* __restrict__ scores,
+extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 2) weighted(const float* __restrict__ scores,
     const float* __restrict__ value, float* __restrict__ result) {
     const long long batch = blockIdx.y;
     const int right = (HEAD + TILE_N - 1) / TILE_N;
-    const Product shape = {TOKENS, HEAD, KEYS, 0, KEYS, 1.0f};
+    const Product shape = {TOKENS, HEAD, KEYS, 0, KEYS, 1.0f, KEYS, HEAD};
     product_tile<false, false, VECTOR, VECTOR, 0>(scores + batch * TOKENS * KEYS, value + batch * KEYS * HEAD,
         result + batch * TOKENS * HEAD, shape, blockIdx.x / right * TILE_M, blockIdx.x % right * TILE_N);
 }

@@ -14,6 +14,9 @@
 // Columns of eight of a warp: 256 results by 8 warps.
 #define COLUMNS 4
 #define FRAGMENT (STEP_K == 8 ? 4 : 2)
+// The lanes that copy a channel, and the numbers that each of them copies.
+#define LANES (THREADS / STEP_K)
+#define LOADS ((PATCH_HIGH * PATCH_WIDE + LANES - 1) / LANES)
 
 #if TRANSPOSED
 #define PHASES_D STRIDE_D
@@ -33,9 +36,8 @@
 #define TAPS (KERNEL_D * KERNEL_H * KERNEL_W)
 
 __device__ inline float rounded(float x) {
-    unsigned bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-    return __uint_as_float(bits);
+    // Half of the last bit that tensor cores look at; they ignore the rest. One addition, where `cvt.rna.tf32` takes several clocks.
+    return __uint_as_float(__float_as_uint(x) + 0x1000u);
 }
 
 // Weights as the lanes of a fragment have them, rounded once: a lane then reads its part with one load.
@@ -83,11 +85,22 @@ __device__ inline void multiply(float (&c)[4], const float (&a)[FRAGMENT], const
 #endif
 }
 
-__device__ inline void copy_async(float* to, const float* from, bool there) {
+// Addresses of shared memory are 32 bits, counted here once: as pointers they would be 64, and each access would convert one.
+__device__ inline unsigned shared_address(const void* pointer) {
     unsigned address;
-    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(to));
+    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(pointer));
+    return address;
+}
+
+__device__ inline void copy_async(unsigned to, const float* from, bool there) {
     const int bytes = there ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+__device__ inline float shared_load(unsigned from) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from));
+    return value;
 }
 
 // Of the results r, r + phases, … of a phase, which taps count, and where the input of tap k is, from that of the result's number:
@@ -112,7 +125,7 @@ __device__ constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b 
 #define LEAST(padding, kernel, dilation, phases, phase) (-(padding))
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS) convolution(const float* __restrict__ x, const float* __restrict__ fragments,
+extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float* __restrict__ x, const float* __restrict__ fragments,
     const float* __restrict__ bias, float* __restrict__ y) {
     extern __shared__ float patches[];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, group = lane / 4, turn = lane % 4;
@@ -143,60 +156,97 @@ extern "C" __global__ void __launch_bounds__(THREADS) convolution(const float* _
     for (int i = 0; i < TALL * COLUMNS * 4; i++) {
         sums[i / (COLUMNS * 4)][i / 4 % COLUMNS][i % 4] = 0.0f;
     }
-    // The patch's place of each column of eight that the warp has.
-    int places[COLUMNS];
+    // Where the patch has each column of eight of the warp, in bytes.
+    unsigned places[COLUMNS];
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         const int at = (warp * COLUMNS + i) * 8;
-        places[i] = at / WIDE * WALK_H * PATCH_WIDE + (at % WIDE + group) * WALK_W + turn * PITCH;
+        places[i] = 4 * (at / WIDE * WALK_H * PATCH_WIDE + (at % WIDE + group) * WALK_W + turn * PITCH);
     }
 
+    const unsigned base = shared_address(patches);
+    // A warp (or two) copies a channel of the patch. Where a lane's numbers are within a layer does not change from stage to stage.
+    const int own = threadIdx.x / LANES, first = threadIdx.x % LANES;
+#if LOADS <= 16
+    int offsets[LOADS];
+    unsigned inside = 0;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+        const int at = first + i * LANES, u = left + at % PATCH_WIDE, v = top + at / PATCH_WIDE;
+        const bool there = at < PATCH_HIGH * PATCH_WIDE && (unsigned)v < HEIGHT && (unsigned)u < WIDTH;
+        offsets[i] = there ? v * WIDTH + u : 0;
+        inside |= there ? 1u << i : 0u;
+    }
+#endif
+
     // A stage is a few channels of one layer of the input.
+    int next_chunk = 0, next_kd = 0;
     auto fetch = [&](int stage) {
         if (stage < CHUNKS * KERNEL_D) {
-            const int chunk = stage / KERNEL_D, kd = stage % KERNEL_D;
-            const int z = layer * WALK_D + OFFSET(in_depth, kd);
-            const bool layer_there = HAS(in_depth, kd) && (unsigned)z < DEPTH;
-            float* to = patches + stage % 2 * STEP_K * PITCH;
-            if (layer_there) {
-                for (int at = threadIdx.x; at < STEP_K * PATCH_HIGH * PATCH_WIDE; at += THREADS) {
-                    const int u = at % PATCH_WIDE, v = at / PATCH_WIDE % PATCH_HIGH, channel = at / (PATCH_WIDE * PATCH_HIGH);
-                    const bool there = chunk * STEP_K + channel < INPUTS && (unsigned)(top + v) < HEIGHT && (unsigned)(left + u) < WIDTH;
-                    const long long from = there ? (((long long)(chunk * STEP_K + channel) * DEPTH + z) * HEIGHT + top + v) * WIDTH + left + u : 0;
-                    copy_async(to + channel * PITCH + v * PATCH_WIDE + u, input + from, there);
+            const int chunk = next_chunk, kd = next_kd;
+            next_kd = kd + 1 == KERNEL_D ? 0 : kd + 1;
+            next_chunk += kd + 1 == KERNEL_D;
+            const int z = layer * WALK_D + OFFSET(in_depth, kd), channel = chunk * STEP_K + own;
+            const unsigned to = base + 4 * (stage % 2 * STEP_K * PITCH + own * PITCH + first);
+            if (HAS(in_depth, kd) && (unsigned)z < DEPTH) {
+                const bool channel_there = INPUTS % STEP_K == 0 || channel < INPUTS;
+                const float* from = input + ((long long)(channel_there ? channel : 0) * DEPTH + z) * (HEIGHT * WIDTH);
+#if LOADS > 16 && PATCH_HIGH == 1
+#pragma unroll 8
+                for (int at = first; at < PATCH_WIDE; at += LANES) {
+                    const int u = left + at;
+                    const bool there = channel_there && (unsigned)top < HEIGHT && (unsigned)u < WIDTH;
+                    copy_async(to + 4 * (at - first), from + (there ? top * WIDTH + u : 0), there);
                 }
+#elif LOADS <= 16
+#pragma unroll
+                for (int i = 0; i < LOADS; i++) {
+                    if (i + 1 < LOADS || first + i * LANES < PATCH_HIGH * PATCH_WIDE) {
+                        copy_async(to + 4 * i * LANES, from + offsets[i], channel_there && (inside >> i & 1));
+                    }
+                }
+#else
+#pragma unroll 4
+                for (int at = first; at < PATCH_HIGH * PATCH_WIDE; at += LANES) {
+                    const int u = left + at % PATCH_WIDE, v = top + at / PATCH_WIDE;
+                    const bool there = channel_there && (unsigned)v < HEIGHT && (unsigned)u < WIDTH;
+                    copy_async(to + 4 * (at - first), from + (there ? v * WIDTH + u : 0), there);
+                }
+#endif
             }
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     fetch(0);
+    int chunk = 0, kd = -1;
     for (int stage = 0; stage < CHUNKS * KERNEL_D; stage++) {
+        chunk += kd + 1 == KERNEL_D;
+        kd = kd + 1 == KERNEL_D ? 0 : kd + 1;
         fetch(stage + 1);
         asm volatile("cp.async.wait_group 1;" ::: "memory");
         __syncthreads();
-        const int chunk = stage / KERNEL_D, kd = stage % KERNEL_D;
         const int z = layer * WALK_D + OFFSET(in_depth, kd);
         if (HAS(in_depth, kd) && (unsigned)z < DEPTH) {
-            const float* patch = patches + stage % 2 * STEP_K * PITCH;
+            const unsigned patch = base + 4 * (stage % 2 * STEP_K * PITCH);
             const float* stage_weights = weights + (chunk * TAPS + kd * KERNEL_H * KERNEL_W) * TALL * WARP * FRAGMENT;
 #pragma unroll 1
             for (int kh = 0; kh < KERNEL_H; kh++) {
                 if (!HAS(in_height, kh)) {
                     continue;
                 }
-                const float* line = patch + (OFFSET(in_height, kh) - least_h) * PATCH_WIDE;
+                const unsigned line = patch + 4 * (OFFSET(in_height, kh) - least_h) * PATCH_WIDE;
 #pragma unroll
                 for (int kw = 0; kw < KERNEL_W; kw++) {
                     if (!HAS(in_width, kw)) {
                         continue;
                     }
-                    const float* tap = line + (OFFSET(in_width, kw) - least_w);
+                    const unsigned tap = line + 4 * (OFFSET(in_width, kw) - least_w);
                     float b[COLUMNS][STEP_K / 4];
 #pragma unroll
                     for (int i = 0; i < COLUMNS; i++) {
 #pragma unroll
                         for (int k = 0; k < STEP_K / 4; k++) {
-                            b[i][k] = rounded(tap[places[i] + 4 * k * PITCH]);
+                            b[i][k] = rounded(shared_load(tap + places[i] + 16 * k * PITCH));
                         }
                     }
 #pragma unroll
@@ -221,33 +271,40 @@ extern "C" __global__ void __launch_bounds__(THREADS) convolution(const float* _
         __syncthreads();
     }
 
+    // Through shared memory, so that a warp writes 32 results side by side.
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    constexpr int pitch = 32 + 4;
+    float* written = patches + warp * 16 * pitch;
     const int z = layer * PHASES_D + in_depth.phase;
+    const int at = warp * COLUMNS * 8 + lane;
+    const int v = (row + at / WIDE) * PHASES_H + in_height.phase, u = (column + at % WIDE) * PHASES_W + in_width.phase;
+    const bool there = z < OUT_DEPTH && v < OUT_HEIGHT && u < OUT_WIDTH;
 #pragma unroll
     for (int tile = 0; tile < TALL; tile++) {
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int output = (row_block * TALL + tile) * 16 + group + 8 * half;
-            if (output >= OUTPUTS || z >= OUT_DEPTH) {
-                continue;
-            }
-            float* plane = y + (((image * GROUPS + part) * OUTPUTS + output) * OUT_DEPTH + z) * (long long)(OUT_HEIGHT * OUT_WIDTH);
-#if BIAS
-            const float term = bias[part * OUTPUTS + output];
-#else
-            const float term = 0.0f;
-#endif
+        for (int i = 0; i < COLUMNS; i++) {
 #pragma unroll
-            for (int i = 0; i < COLUMNS; i++) {
-                const int at = (warp * COLUMNS + i) * 8 + 2 * turn;
-                const int v = (row + at / WIDE) * PHASES_H + in_height.phase;
-#pragma unroll
-                for (int k = 0; k < 2; k++) {
-                    const int u = (column + at % WIDE + k) * PHASES_W + in_width.phase;
-                    if (v < OUT_HEIGHT && u < OUT_WIDTH) {
-                        plane[(long long)v * OUT_WIDTH + u] = sums[tile][i][2 * half + k] + term;
-                    }
-                }
+            for (int half = 0; half < 2; half++) {
+                *reinterpret_cast<float2*>(written + (group + 8 * half) * pitch + i * 8 + 2 * turn) =
+                    make_float2(sums[tile][i][2 * half], sums[tile][i][2 * half + 1]);
             }
         }
+        __syncwarp();
+        const int output = (row_block * TALL + tile) * 16;
+        float* to = y + (((image * GROUPS + part) * OUTPUTS + output) * OUT_DEPTH + z) * (long long)(OUT_HEIGHT * OUT_WIDTH) +
+            (long long)v * OUT_WIDTH + u;
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            if (there && (OUTPUTS % (16 * TALL) == 0 || output + i < OUTPUTS)) {
+#if BIAS
+                const float term = bias[part * OUTPUTS + output + i];
+#else
+                const float term = 0.0f;
+#endif
+                __stcs(to + (long long)i * OUT_DEPTH * (OUT_HEIGHT * OUT_WIDTH), written[i * pitch + lane] + term);
+            }
+        }
+        __syncwarp();
     }
 }

@@ -62,7 +62,11 @@ extern "C" __global__ void __launch_bounds__(256) windows(const float* __restric
         if (at >= OUT_DEPTH * DOWN * OUT_WIDTH) {
             return;
         }
+#if OUT_DEPTH == 1 && OUT_HEIGHT == 1
+        const int column = at, row = 0, layer = 0;
+#else
         const int column = at % OUT_WIDTH, row = at / OUT_WIDTH % DOWN * TALL, layer = at / OUT_WIDTH / DOWN;
+#endif
         const int left = column * STRIDE_W - PADDING_W;
         const bool inside = left >= 0 && left + REACH < WIDTH;
         float results[TALL];

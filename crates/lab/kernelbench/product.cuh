@@ -1,6 +1,6 @@
 // Matrix products in single precision on tensor cores, which multiply tf32 (11 significant bits). Each operand is split into two such
 // numbers, x = large + small, and large·large + large·small + small·large has the accuracy of f32: what is left out is smaller than 2⁻²².
-// Tensor cores round their sums towards zero, which adds up over a deep product. So they sum only over 16 of the depth, and the
+// Tensor cores round their sums towards zero, which adds up over a deep product. So they sum only over 8 of the depth, and the
 // rest is added by ordinary additions, which round to nearest. (Ootomo and Yokota, "Recovering single precision accuracy from
 // Tensor Cores while surpassing the FP32 theoretical peak performance", 2022.)
 // On an H200 three products at the rate of `mma.sync`, about 300 TFLOP/s, leave 100; FFMA has 67 at most, and cuBLAS reaches 51.
@@ -38,10 +38,14 @@ __device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "mem
 template <int LEFT>
 __device__ inline void wait_all_but() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
-__device__ inline unsigned rounded(float x) {
-    unsigned bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-    return bits;
+// A number as two that tensor cores can hold: 11 bits rounded to nearest, and the rest, whose last bits are ignored. Dekker's split needs three
+// operations of the floating-point units, which have nothing else to do; `cvt.rna.tf32` runs on the units that count addresses.
+// Beyond 2¹¹⁴ the product overflows; such a number stays whole, with the accuracy of tf32.
+__device__ inline void split(float x, unsigned& large, unsigned& small) {
+    const float wide = x * 8193.0f;
+    const float rounded = wide - (wide - x);
+    large = __float_as_uint(rounded);
+    small = __float_as_uint(x - rounded);
 }
 
 __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -68,6 +72,8 @@ struct Product {
     // The part of the depth that counts: the rest is zeros (triangles), or another block's (splits).
     int k_begin, k_end;
     float factor;
+    // How long the lines of `a` and `b` are in memory: what lies beyond the product is zeros.
+    int left, right;
 };
 
 // c[row..][column..] = factor * a · b. LEFT_ACROSS: `a` is [k][m] in memory, otherwise [m][k]. RIGHT_ACROSS: `b` is [n][k], otherwise [k][n].
@@ -94,14 +100,14 @@ __device__ inline void product_tile(const float* __restrict__ a, const float* __
             float* tile = shared + step % STAGES * 2 * TILE_FLOATS;
             const int k = shape.k_begin + step * TILE_K;
             if (LEFT_ACROSS) {
-                copy_tile<TILE_K, TILE_M, ACROSS_K, LEFT_VECTOR>(tile, a, k, row, shape.k_end, shape.m);
+                copy_tile<TILE_K, TILE_M, ACROSS_K, LEFT_VECTOR>(tile, a, k, row, shape.k_end, shape.left);
             } else {
-                copy_tile<TILE_M, TILE_K, ALONG_K, LEFT_VECTOR>(tile, a, row, k, shape.m, shape.k);
+                copy_tile<TILE_M, TILE_K, ALONG_K, LEFT_VECTOR>(tile, a, row, k, shape.m, shape.left);
             }
             if (RIGHT_ACROSS) {
-                copy_tile<TILE_N, TILE_K, ALONG_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, column, k, shape.n, shape.k);
+                copy_tile<TILE_N, TILE_K, ALONG_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, column, k, shape.n, shape.right);
             } else {
-                copy_tile<TILE_K, TILE_N, ACROSS_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, k, column, shape.k_end, shape.n);
+                copy_tile<TILE_K, TILE_N, ACROSS_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, k, column, shape.k_end, shape.right);
             }
         }
         commit();
@@ -117,79 +123,81 @@ __device__ inline void product_tile(const float* __restrict__ a, const float* __
         fetch(step + STAGES - 1);
         const float* tile_a = shared + step % STAGES * 2 * TILE_FLOATS;
         const float* tile_b = tile_a + TILE_FLOATS;
-        unsigned large_b[2][4][2], small_b[2][4][2];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int k = turn; k < TILE_K; k += 8) {
+            unsigned large_b[4][2], small_b[4][2];
 #pragma unroll
             for (int tile = 0; tile < 4; tile++) {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    const int k = half * 8 + turn + 4 * i, n = warp_column + tile * 8 + group;
-                    const float value = RIGHT_ACROSS ? tile_b[n * ALONG_K + k] : tile_b[k * ACROSS_K + n];
-                    large_b[half][tile][i] = rounded(value);
-                    small_b[half][tile][i] = rounded(value - __uint_as_float(large_b[half][tile][i]));
+                    const int n = warp_column + tile * 8 + group;
+                    const float value = RIGHT_ACROSS ? tile_b[n * ALONG_K + k + 4 * i] : tile_b[(k + 4 * i) * ACROSS_K + n];
+                    split(value, large_b[tile][i], small_b[tile][i]);
                 }
             }
-        }
 #pragma unroll
-        for (int part = 0; part < 4; part++) {
-            float fresh[4][4] = {};
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
+            for (int part = 0; part < 4; part++) {
                 unsigned large_a[4], small_a[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const int m = warp_row + part * 16 + group + 8 * (i % 2), k = half * 8 + turn + 4 * (i / 2);
-                    const float value = LEFT_ACROSS ? tile_a[k * ACROSS_K + m] : tile_a[m * ALONG_K + k];
-                    large_a[i] = rounded(value);
-                    small_a[i] = rounded(value - __uint_as_float(large_a[i]));
+                    const int m = warp_row + part * 16 + group + 8 * (i % 2), depth = k + 4 * (i / 2);
+                    const float value = LEFT_ACROSS ? tile_a[depth * ACROSS_K + m] : tile_a[m * ALONG_K + depth];
+                    split(value, large_a[i], small_a[i]);
                 }
                 // The small ones first, while the sums are small.
+                float fresh[4][4] = {};
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {
-                    multiply(fresh[tile], small_a, large_b[half][tile]);
+                    multiply(fresh[tile], small_a, large_b[tile]);
                 }
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {
-                    multiply(fresh[tile], large_a, small_b[half][tile]);
+                    multiply(fresh[tile], large_a, small_b[tile]);
                 }
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {
-                    multiply(fresh[tile], large_a, large_b[half][tile]);
+                    multiply(fresh[tile], large_a, large_b[tile]);
                 }
-            }
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
-                sums[part][i / 4][i % 4] += fresh[i / 4][i % 4];
+                for (int i = 0; i < 16; i++) {
+                    sums[part][i / 4][i % 4] += fresh[i / 4][i % 4];
+                }
             }
         }
     }
     wait_all_but<0>();
-
+    // The sums go through shared memory, so that a warp writes whole lines of 128 bytes: products of little depth are limited by that.
+    __syncthreads();
+    constexpr int pitch = 32 + 4;
+    float* own = shared + warp * 64 * pitch;
 #pragma unroll
     for (int part = 0; part < 4; part++) {
 #pragma unroll
         for (int tile = 0; tile < 4; tile++) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int m = row + warp_row + part * 16 + group + 8 * i, n = column + warp_column + tile * 8 + 2 * turn;
-                float2 v = make_float2(sums[part][tile][2 * i] * shape.factor, sums[part][tile][2 * i + 1] * shape.factor);
-                if (KEPT != 0) {
-                    v.x = KEPT == 1 ? (m <= n ? v.x : 0.0f) : (m >= n ? v.x : 0.0f);
-                    v.y = KEPT == 1 ? (m <= n + 1 ? v.y : 0.0f) : (m >= n + 1 ? v.y : 0.0f);
-                }
-                if (m < shape.m && n < shape.n) {
-                    float* to = c + (long long)m * shape.n + n;
-                    if (shape.n % 2 == 0) {
-                        *reinterpret_cast<float2*>(to) = v;
-                    } else {
-                        to[0] = v.x;
-                        if (n + 1 < shape.n) {
-                            to[1] = v.y;
-                        }
-                    }
-                }
+                *reinterpret_cast<float2*>(own + (part * 16 + group + 8 * i) * pitch + tile * 8 + 2 * turn) =
+                    make_float2(sums[part][tile][2 * i] * shape.factor, sums[part][tile][2 * i + 1] * shape.factor);
             }
+        }
+    }
+    __syncwarp();
+    const bool vectors = shape.n % 4 == 0;
+    for (int at = lane * (vectors ? 4 : 1); at < 64 * 32; at += WARP * (vectors ? 4 : 1)) {
+        const int m = row + warp_row + at / 32, n = column + warp_column + at % 32;
+        if (m >= shape.m || n >= shape.n) {
+            continue;
+        }
+        float* to = c + (long long)m * shape.n + n;
+        const float* from = own + at / 32 * pitch + at % 32;
+        auto kept = [&](int k) {
+            const bool keep = KEPT == 0 || (KEPT == 1 ? m <= n + k : m >= n + k);
+            return keep ? from[k] : 0.0f;
+        };
+        if (vectors) {
+            store4(to, make_float4(kept(0), kept(1), kept(2), kept(3)));
+        } else {
+            __stcs(to, kept(0));
         }
     }
 }

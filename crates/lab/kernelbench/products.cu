@@ -1,7 +1,7 @@
 // Products of matrices and vectors.
 #include "product.cuh"
 
-extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) product(const float* __restrict__ a, const float* __restrict__ b,
+extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 2) product(const float* __restrict__ a, const float* __restrict__ b,
     float* __restrict__ c) {
     // Blocks that run at a time share tiles in the L2 cache: eight tile rows, then the next tile column.
     const int down = (ROWS + TILE_M - 1) / TILE_M, right = (COLUMNS + TILE_N - 1) / TILE_N;
@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) product(const floa
     const int row = (band * BAND + within % height) * TILE_M, column = within / height * TILE_N;
     const long long batch = blockIdx.z;
     a += batch * A_STEP, b += batch * B_STEP, c += batch * ((long long)ROWS * COLUMNS);
-    Product shape = {ROWS, COLUMNS, DEPTH, 0, DEPTH, 1.0f};
+    Product shape = {ROWS, COLUMNS, DEPTH, 0, DEPTH, 1.0f, A_PITCH, B_PITCH};
 #if TRIANGLE == 1
     // Rows of `a` begin at their diagonal, columns of `b` end at theirs.
     shape.k_begin = row / TILE_K * TILE_K;
@@ -26,6 +26,15 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) product(const floa
     c += (long long)blockIdx.y * ROWS * COLUMNS;
 #endif
     product_tile<A_ACROSS, B_ACROSS, A_VECTOR, B_VECTOR, TRIANGLE>(a, b, c, shape, row, column);
+}
+
+// A matrix with lines of a multiple of four, ended by zeros: copies of 16 bytes then serve where the lines of the original are at odd places. It
+// costs one pass over the operands; without it every number is a copy of its own.
+extern "C" __global__ void __launch_bounds__(256) padded(const float* __restrict__ from, float* __restrict__ to, int width, int pitch) {
+    const int at = blockIdx.x * 256 + threadIdx.x;
+    if (at < pitch) {
+        to[(long long)blockIdx.y * pitch + at] = at < width ? __ldcs(from + (long long)blockIdx.y * width + at) : 0.0f;
+    }
 }
 
 // The sum of the splits.
@@ -44,28 +53,36 @@ extern "C" __global__ void __launch_bounds__(256) together(const float* __restri
     c[at] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// A matrix and a vector: each block has a piece of a row, so that a few rows fill the device as well. 4 bytes a number are the limit.
+// A matrix and a vector: each block has a piece of four rows, so that few rows fill the device as well, and the vector is read once for all
+// four. 4 bytes a number of the matrix are the limit.
+#define LINES 4
+
 extern "C" __global__ void __launch_bounds__(256) with_vector(const float* __restrict__ a, const float* __restrict__ b,
     float* __restrict__ parts) {
     __shared__ float scratch[WARP];
-    const float* row = a + (long long)blockIdx.x * DEPTH;
+    const int row = blockIdx.x * LINES;
     const int begin = blockIdx.y * SPLIT, end = min(begin + SPLIT, DEPTH);
-    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    float sums[LINES] = {};
+#pragma unroll 2
+    for (int at = begin + A_VECTOR * (int)threadIdx.x; at < end; at += A_VECTOR * 256) {
+#pragma unroll
+        for (int line = 0; line < LINES; line++) {
+            // Beyond the last row it is read again, and not kept.
+            const float* from = a + (long long)min(row + line, ROWS - 1) * DEPTH + at;
 #if A_VECTOR == 4
-#pragma unroll 4
-    for (int at = begin + 4 * (int)threadIdx.x; at < end; at += 4 * 256) {
-        const float4 v = load4(row + at), w = *reinterpret_cast<const float4*>(b + at);
-        sums[0] = fmaf(v.x, w.x, sums[0]), sums[1] = fmaf(v.y, w.y, sums[1]);
-        sums[2] = fmaf(v.z, w.z, sums[2]), sums[3] = fmaf(v.w, w.w, sums[3]);
-    }
+            const float4 v = load4(from), w = *reinterpret_cast<const float4*>(b + at);
+            sums[line] += fmaf(v.x, w.x, v.y * w.y) + fmaf(v.z, w.z, v.w * w.w);
 #else
-    for (int at = begin + (int)threadIdx.x; at < end; at += 256) {
-        sums[0] = fmaf(row[at], b[at], sums[0]);
-    }
+            sums[line] = fmaf(*from, b[at], sums[line]);
 #endif
-    const float sum = block_all<Sum, 256>((sums[0] + sums[1]) + (sums[2] + sums[3]), scratch);
-    if (threadIdx.x == 0) {
-        parts[(long long)blockIdx.y * ROWS + blockIdx.x] = sum;
+        }
+    }
+#pragma unroll
+    for (int line = 0; line < LINES; line++) {
+        const float sum = block_all<Sum, 256>(sums[line], scratch);
+        if (threadIdx.x == 0 && row + line < ROWS) {
+            parts[(long long)blockIdx.y * ROWS + row + line] = sum;
+        }
     }
 }
 

@@ -9,10 +9,22 @@
 
 #if PRODUCT
 #define IDENTITY 1.0f
+typedef float Carry;
 __device__ inline float combine(float a, float b) { return a * b; }
+__device__ inline float result(Carry before, float own) { return before * own; }
+__device__ inline float result(Carry before) { return before; }
 #else
 #define IDENTITY 0.0f
+// What comes before a lane's four numbers is in f64: it is long, and the sum of it may be far smaller than its parts.
+typedef double Carry;
 __device__ inline float combine(float a, float b) { return a + b; }
+__device__ inline double combine(double a, double b) { return a + b; }
+// Two numbers of f32 instead of a conversion for each result.
+__device__ inline float result(Carry before, float own) {
+    const float large = (float)before;
+    return large + ((float)(before - large) + own);
+}
+__device__ inline float result(Carry before) { return (float)before; }
 #endif
 
 // The numbers at `at`, `at + 1`, … of the row as it is scanned; beyond its end there is nothing to add.
@@ -70,13 +82,13 @@ __device__ inline void keep(float* row, int at, float4 v) {
 
 extern "C" __global__ void __launch_bounds__(THREADS) scan(const float* __restrict__ x, const void* __restrict__ masks,
     float* __restrict__ y) {
-    __shared__ float totals[2][THREADS / WARP];
+    __shared__ Carry totals[2][THREADS / WARP];
     const float* row = x + (long long)blockIdx.x * LENGTH;
     const unsigned char* mask = (const unsigned char*)masks + (long long)blockIdx.x * LENGTH;
     float* to = y + (long long)blockIdx.x * LENGTH;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int first = warp * (VECTORS * WARP * 4) + lane * 4;
-    float carry = IDENTITY;
+    Carry carry = IDENTITY;
     float4 next[VECTORS];
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
@@ -90,20 +102,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan(const float* __restri
             v[i] = next[i];
             next[i] = numbers(row, mask, begin + TURN + first + i * WARP * 4);
         }
-        float before[VECTORS], all = IDENTITY;
+        Carry before[VECTORS], all = IDENTITY;
 #pragma unroll
         for (int i = 0; i < VECTORS; i++) {
             v[i].y = combine(v[i].x, v[i].y);
             v[i].z = combine(v[i].y, v[i].z);
             v[i].w = combine(v[i].z, v[i].w);
-            float total = v[i].w;
+            Carry total = v[i].w;
 #pragma unroll
             for (int offset = 1; offset < WARP; offset *= 2) {
-                const float other = __shfl_up_sync(FULL, total, offset);
+                const Carry other = __shfl_up_sync(FULL, total, offset);
                 total = lane >= offset ? combine(other, total) : total;
             }
-            const float left = __shfl_up_sync(FULL, total, 1);
-            before[i] = combine(all, lane > 0 ? left : IDENTITY);
+            const Carry left = __shfl_up_sync(FULL, total, 1);
+            before[i] = combine(all, lane > 0 ? left : (Carry)IDENTITY);
             all = combine(all, __shfl_sync(FULL, total, WARP - 1));
         }
         if (lane == 0) {
@@ -111,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan(const float* __restri
         }
         // Two sets of totals take turns, so one barrier a turn is enough.
         __syncthreads();
-        float own = carry;
+        Carry own = carry;
 #pragma unroll
         for (int i = 0; i < THREADS / WARP; i++) {
             own = i == warp ? carry : own;
@@ -119,11 +131,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan(const float* __restri
         }
 #pragma unroll
         for (int i = 0; i < VECTORS; i++) {
-            const float base = combine(own, before[i]);
+            const Carry base = combine(own, before[i]);
 #if EXCLUSIVE
-            const float4 w = make_float4(base, combine(base, v[i].x), combine(base, v[i].y), combine(base, v[i].z));
+            const float4 w = make_float4(result(base), result(base, v[i].x), result(base, v[i].y), result(base, v[i].z));
 #else
-            const float4 w = make_float4(combine(base, v[i].x), combine(base, v[i].y), combine(base, v[i].z), combine(base, v[i].w));
+            const float4 w = make_float4(result(base, v[i].x), result(base, v[i].y), result(base, v[i].z), result(base, v[i].w));
 #endif
             keep(to, begin + first + i * WARP * 4, w);
         }

@@ -257,7 +257,7 @@ pub fn attempt(
     for (at, (plan, launch)) in launches.iter().enumerate() {
         observe(at, launches.len());
         let launched = device.launch(launch).map_err(|error| hinted(error, task, *plan))?;
-        let hopeless = launched.findings.iter().any(|finding| is_hopeless(finding));
+        let hopeless = launched.findings.iter().any(is_hopeless);
         launched.findings.into_iter().for_each(|finding| add(&mut done.findings, finding));
         match plans.iter().position(|known| known == plan) {
             Some(known) => done.launches[known].launches += 1,

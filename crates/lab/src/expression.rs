@@ -133,6 +133,11 @@ impl Expression {
         }
     }
 
+    /// A number.
+    pub(crate) fn number(value: f64) -> Expression {
+        Expression { text: value.to_string(), names: Vec::new(), root: Node::Number(value) }
+    }
+
     /// Its text.
     pub fn text(&self) -> &str {
         &self.text

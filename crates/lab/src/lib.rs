@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod attempt;
+mod case;
 pub mod compile;
 mod element;
 pub mod execute;
@@ -16,6 +17,7 @@ mod scaffold;
 pub mod spmv;
 mod task;
 mod time;
+pub mod tune;
 mod verify;
 
 pub use attempt::{Attempt, LaunchRecord, Manner, attempt};

@@ -3,17 +3,16 @@
 use kinora_ptx::{Calibration, Checks, ChipSpec};
 
 use crate::{
-    Element,
     attempt::{Attempt, Manner, attempt, kernels},
+    case::{Case, case},
     compile::{self, Compiled, Form, Request, Resources},
     execute::{Device, ExecuteError, SimulatedDevice},
     expression::Scope,
-    inputs::{self, npy::Array},
-    reference::{Expected, expected},
-    report::{DeviceOutcome, Outcome, Problem, ProblemKind, ResultOutcome, SCHEMA, SizeOutcome, Verdict},
-    task::{Buffer, Role, Sizes, Task, TaskError, Values},
+    inputs::npy::Array,
+    report::{DeviceOutcome, Outcome, Problem, ProblemKind, SCHEMA, SizeOutcome, Verdict},
+    task::{Sizes, Task, TaskError},
     time,
-    verify::{bound, compare},
+    verify::judge,
 };
 
 /// Warp instructions after which a launch counts as endless: a minute or so.
@@ -50,6 +49,8 @@ pub struct Options {
     pub steps: Option<u64>,
     /// Whether time is predicted and, on a GPU, measured.
     pub time: bool,
+    /// Whether the prediction is explained.
+    pub explain: bool,
     /// Only the first size, once: what `watch` shows first.
     pub quick: bool,
     /// More options for the compiler.
@@ -67,6 +68,7 @@ impl Default for Options {
             nonfinite: false,
             steps: None,
             time: true,
+            explain: true,
             quick: false,
             compile: Vec::new(),
         }
@@ -97,16 +99,51 @@ pub(crate) struct Subject<'a> {
     pub resources: Option<Resources>,
 }
 
-/// What buffers hold at the start, and what must come out.
-pub(crate) struct Case {
-    pub given: Vec<Vec<u8>>,
-    pub expected: Option<Expected>,
-}
-
 /// Compiles a task's kernel, runs it on every size with all checks, compares its results with the reference, and tells its time. Whatever is
 /// wrong is in the outcome.
 pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcome {
-    let mut outcome = Outcome {
+    let mut outcome = empty(task);
+    observe(&Stage { what: "compiling", sizes: None, done: 0, total: 1 });
+    let subject = match subject(task, options, &mut outcome) {
+        Ok(subject) => subject,
+        Err(problem) => {
+            outcome.problems.push(problem);
+            return outcome;
+        }
+    };
+    simulate(&subject, options, &mut outcome, observe);
+    if options.time && worst(&outcome) <= Verdict::Unchecked {
+        observe(&Stage { what: "predicting", sizes: Some(task.time.clone()), done: 0, total: 1 });
+        match time::predict(&subject, options) {
+            Ok((predicted, feedback)) => {
+                outcome.times.push(predicted);
+                outcome.feedback = feedback;
+            }
+            Err(why) => outcome.notes.push(format!("no prediction: {why}")),
+        }
+    }
+    // A kernel that is wrong may end the GPU's context.
+    #[cfg(feature = "cuda")]
+    if worst(&outcome) <= Verdict::Unchecked {
+        time::gpu::on_gpu(&subject, options, &mut outcome, observe);
+    }
+    if matches!(task.reference, crate::task::Reference::None) {
+        outcome.notes.push("the task has no reference: results were not compared with anything".to_owned());
+    }
+    outcome.verdict = worst(&outcome);
+    outcome
+}
+
+/// The seconds that a task is predicted to take, or why that is not known.
+pub(crate) fn predicted(task: &Task, options: &Options) -> Result<f64, String> {
+    let mut outcome = empty(task);
+    let subject = subject(task, options, &mut outcome).map_err(|problem| problem.message)?;
+    time::predict(&subject, options).map(|(predicted, _)| predicted.seconds)
+}
+
+/// An outcome of nothing yet.
+fn empty(task: &Task) -> Outcome {
+    Outcome {
         schema: SCHEMA,
         task: task.name.clone(),
         source: task.source.display().to_string(),
@@ -118,34 +155,8 @@ pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcom
         resources: None,
         devices: Vec::new(),
         times: Vec::new(),
-    };
-    observe(&Stage { what: "compiling", sizes: None, done: 0, total: 1 });
-    let subject = match subject(task, options, &mut outcome) {
-        Ok(subject) => subject,
-        Err(problem) => {
-            outcome.problems.push(problem);
-            return outcome;
-        }
-    };
-    simulate(&subject, options, &mut outcome, observe);
-    let mut verdict = worst(&outcome);
-    if options.time && verdict <= Verdict::Unchecked {
-        observe(&Stage { what: "predicting", sizes: Some(task.time.clone()), done: 0, total: 1 });
-        match time::predict(&subject, options) {
-            Ok(predicted) => outcome.times.push(predicted),
-            Err(why) => outcome.notes.push(format!("no prediction: {why}")),
-        }
+        feedback: None,
     }
-    #[cfg(feature = "cuda")]
-    if verdict <= Verdict::Unchecked {
-        time::gpu::on_gpu(&subject, options, &mut outcome, observe);
-        verdict = worst(&outcome);
-    }
-    if matches!(task.reference, crate::task::Reference::None) {
-        outcome.notes.push("the task has no reference: results were not compared with anything".to_owned());
-    }
-    outcome.verdict = verdict;
-    outcome
 }
 
 /// The worst verdict of all devices and sizes.
@@ -339,161 +350,6 @@ pub(crate) fn of_device(error: &ExecuteError) -> Problem {
     Problem::new(kind, error)
 }
 
-/// What buffers hold at the start, and what must come out.
-pub(crate) fn case(task: &Task, sizes: &Sizes, scope: &Scope, seed: u64) -> Result<Case, Problem> {
-    let given: Result<Vec<Vec<u8>>, Problem> = task
-        .buffers
-        .iter()
-        .enumerate()
-        .map(|(number, buffer)| content(task, buffer, scope, seed, number))
-        .collect();
-    let given = given?;
-    let expected =
-        expected(task, sizes, scope, &given).map_err(|error| Problem::new(ProblemKind::Reference, error))?;
-    Ok(Case { given, expected })
-}
-
-/// What a buffer holds at the start; nothing if that is up to the device.
-pub(crate) fn content(
-    task: &Task,
-    buffer: &Buffer,
-    scope: &Scope,
-    seed: u64,
-    number: usize,
-) -> Result<Vec<u8>, Problem> {
-    let wrong =
-        |what: &dyn std::fmt::Display| Problem::new(ProblemKind::Input, format!("{}: {what}", buffer.name));
-    let count = buffer.elements(scope).map_err(|error| wrong(&error))?;
-    match &buffer.values {
-        Values::Nothing => Ok(Vec::new()),
-        Values::Random(values) => {
-            let distribution = task.distribution(values, scope).map_err(|error| wrong(&error))?;
-            Ok(inputs::numbers(distribution, buffer.element, count, seed, number as u64))
-        }
-        Values::File(path) => {
-            let array = Array::read(path).map_err(|error| wrong(&format!("{}: {error}", path.display())))?;
-            let there = array.bytes.len() / array.element.bytes();
-            if there != count {
-                return Err(wrong(&format!(
-                    "{} has {there} numbers, but the buffer has {count}",
-                    path.display()
-                )));
-            }
-            if array.element == buffer.element {
-                return Ok(array.bytes);
-            }
-            // NumPy has no bf16, and f64 is what it makes of everything.
-            let both = array.element.is_whole() == buffer.element.is_whole();
-            if !both {
-                let what = format!(
-                    "{} holds {}, but the buffer {}",
-                    path.display(),
-                    array.element.name(),
-                    buffer.element.name()
-                );
-                return Err(wrong(&what));
-            }
-            Ok(array.element.load(&array.bytes).into_iter().flat_map(|x| buffer.element.store(x)).collect())
-        }
-    }
-}
-
-/// Compares what a run left with what must be there, and keeps what is wrong.
-pub(crate) fn judge(
-    task: &Task,
-    scope: &Scope,
-    case: &Case,
-    ran: &Attempt,
-    found: &mut SizeOutcome,
-    manner: &str,
-) {
-    for &(number, side) in &ran.beyond {
-        let what = format!(
-            "something is written {side} {}{manner}: beyond its end or before its start",
-            task.buffers[number].name
-        );
-        found.problems.push(Problem::new(ProblemKind::Beyond, what));
-    }
-    for (number, buffer) in task.buffers.iter().enumerate() {
-        let content = &ran.contents[number];
-        let aliased = manner.starts_with(" in the place of ");
-        if buffer.role == Role::Input && !aliased && *content != case.given[number] {
-            let what = format!("the kernel changes its input {}{manner}", buffer.name);
-            found.problems.push(Problem::new(ProblemKind::InputChanged, what));
-        }
-        if !buffer.is_result() {
-            continue;
-        }
-        if let Some(count @ 1..) = ran.unwritten[number].filter(|_| !aliased) {
-            let all = content.len() / buffer.element.bytes();
-            let what = format!("{count} of {all} elements of {} are never written", buffer.name);
-            found.problems.push(Problem::new(ProblemKind::Unwritten, what));
-        }
-        let shape = buffer.extents(scope).unwrap_or_default();
-        let right = case
-            .expected
-            .as_ref()
-            .and_then(|expected| Some((expected, expected.results[number].as_deref()?)));
-        let comparison = right.map(|(expected, right)| {
-            let got = buffer.element.load(content);
-            let bound = bound(task, number, scope, expected);
-            if got.len() != right.len() {
-                let what = format!(
-                    "the reference gives {} numbers for {}, which has {}",
-                    right.len(),
-                    buffer.name,
-                    got.len()
-                );
-                found.problems.push(Problem::new(ProblemKind::Reference, what));
-            }
-            compare(buffer.element, &shape, &got, right, bound)
-        });
-        if let Some(comparison) = &comparison
-            && comparison.wrong > 0
-        {
-            let what = wrong_result(buffer, comparison, manner);
-            found.problems.push(Problem::new(ProblemKind::Result, what));
-        }
-        let new =
-            ResultOutcome { name: buffer.name.clone(), element: buffer.element.name(), shape, comparison };
-        keep_worst(&mut found.results, new);
-    }
-}
-
-/// Of several runs, the worst comparison of each result is kept.
-fn keep_worst(results: &mut Vec<ResultOutcome>, new: ResultOutcome) {
-    let of_bound =
-        |result: &ResultOutcome| result.comparison.as_ref().map_or(0.0, |comparison| comparison.of_bound);
-    match results.iter_mut().find(|known| known.name == new.name) {
-        Some(known) if of_bound(&new) > of_bound(known) => *known = new,
-        Some(_) => {}
-        None => results.push(new),
-    }
-}
-
-fn wrong_result(buffer: &Buffer, comparison: &crate::verify::Comparison, manner: &str) -> String {
-    let mut text = format!(
-        "{} of {} elements of {} are wrong{manner}",
-        comparison.wrong, comparison.elements, buffer.name
-    );
-    if let Some(worst) = &comparison.worst {
-        let index = |index: &[usize]| index.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-        text +=
-            &format!("; the worst is [{}]: {} instead of {}", index(&worst.index), worst.got, worst.expected);
-        if let Some(first) = comparison.first_wrong.as_ref().filter(|first| **first != worst.index) {
-            text += &format!("; the first is [{}]", index(first));
-        }
-    }
-    if comparison.not_finite > 0 {
-        text += &format!("; {} are not finite", comparison.not_finite);
-    }
-    let bound = comparison.bound;
-    if !(buffer.element.is_whole() && bound.absolute == 0.0 && bound.relative == 0.0) {
-        text += &format!("; allowed is {:.1e} + {:.1e} × |reference|", bound.absolute, bound.relative);
-    }
-    text
-}
-
 /// A result that differs between two runs on the same inputs, bit for bit.
 fn differing(task: &Task, one: &Attempt, other: &Attempt) -> Option<String> {
     let results = task.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_result());
@@ -534,7 +390,7 @@ pub fn results(task: &Task, options: &Options) -> Result<Vec<(String, Vec<u8>)>,
     let mut files = Vec::new();
     for (buffer, content) in task.buffers.iter().zip(ran.contents).filter(|(buffer, _)| buffer.is_result()) {
         let shape = buffer.extents(&scope).map_err(|error| Problem::new(ProblemKind::Launch, error))?;
-        let element: Element = buffer.element;
+        let element = buffer.element;
         files.push((format!("{}.npy", buffer.name), Array { element, shape, bytes: content }.to_bytes()));
     }
     Ok(files)

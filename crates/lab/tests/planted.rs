@@ -54,8 +54,8 @@ fn all() -> Vec<Planted> {
         numbers(&[256], planted("blocks_of_one_warp", Rule::LowOccupancy, line(132 * 256), [32, 1, 1]));
     warps.launches[1] = (line(132 * 32), [256, 1, 1], 0);
     let mut tiny = numbers(&[1024], planted("tiny_launch", Rule::LaunchBound, line(4), threads));
-    tiny.launches[1].0 = line(4096);
-    tiny.work = 1024.0;
+    tiny.launches[1].0 = line(48);
+    tiny.work = 12.0;
 
     vec![
         numbers(&[67_584, 512], planted("row_per_thread", Rule::UncoalescedAccess, line(264), threads)),
@@ -68,12 +68,11 @@ fn all() -> Vec<Planted> {
             planted("scattered_store", Rule::UncoalescedAccess, [128, 128, 1], [32, 8, 1]),
         ),
         numbers(&[2048], planted("tile_without_padding", Rule::BankConflicts, [64, 64, 1], [32, 8, 1])),
-        planted("strided_reduction", Rule::BankConflicts, line(4096), [1024, 1, 1]),
-        numbers(&[16 << 20], planted("odd_and_even", Rule::Divergence, line(65_536), threads)),
+        numbers(&[64], planted("structs_in_shared_memory", Rule::BankConflicts, line(4096), threads)),
+        numbers(&[4 << 20], planted("odd_and_even", Rule::Divergence, line(16_384), threads)),
         numbers(&[16 << 20], planted("uneven_loops", Rule::Divergence, line(65_536), threads)),
         numbers(&[256], planted("too_much_shared_memory", Rule::LowOccupancy, line(132 * 64), [64, 1, 1])),
         warps,
-        numbers(&[64], planted("local_array", Rule::LocalMemory, line(2048), threads)),
         tail,
         numbers(&[256], planted("one_load_at_a_time", Rule::ExposedLatency, line(132), [128, 1, 1])),
         narrow,
@@ -84,9 +83,8 @@ fn all() -> Vec<Planted> {
         tiny,
         numbers(&[16 << 20, 0], planted("one_counter", Rule::AtomicContention, line(65_536), threads)),
         numbers(&[16], planted("one_bin", Rule::AtomicContention, line(2048), threads)),
-        numbers(&[64], planted("one_warp_works", Rule::BarrierStalls, line(1056), threads)),
         numbers(&[16 << 20], planted("double_by_accident", Rule::SlowArithmetic, line(65_536), threads)),
-        numbers(&[1000, 256], planted("division_in_a_loop", Rule::SlowArithmetic, line(8192), threads)),
+        numbers(&[1024, 256], planted("division_in_a_loop", Rule::SlowArithmetic, line(8192), threads)),
         numbers(
             &[1024],
             planted("product_from_global_memory", Rule::RepeatedLoads, [64, 64, 1], [16, 16, 1]),

@@ -157,7 +157,7 @@ TASK = {{
     );
     for (text, words) in [
         ("x = 1", "declares no task"),
-        ("TASK = {'kernel': 1}", "kernel"),
+        ("TASK = {'kernel': 1}", "expected struct Kernel"),
         (
             "TASK = {'kernel': {'source': '../k.cu', 'grid': 1, 'block': 1, 'arguments': []}, 'output': [{'name': 'y', 'element': 'f32', 'shape': 1}]}",
             "leaves",

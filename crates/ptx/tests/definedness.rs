@@ -153,3 +153,65 @@ fn an_array_of_a_thread_that_only_some_threads_fill() {
         }",
     );
 }
+
+#[test]
+fn a_variable_without_a_value() {
+    // It is added to, and the sum is stored.
+    uninitialised(
+        "KERNEL {
+            int sum;
+            if (!BUG) sum = x[0];
+            for (int i = 0; i < x[64]; i++) sum += x[i];
+            z[threadIdx.x] = sum; // BUG
+        }",
+    );
+    // It decides about a branch.
+    uninitialised(
+        r#"KERNEL {
+            int found;
+            if (!BUG) found = x[0];
+            for (int i = 0; i < x[threadIdx.x]; i++) {
+                if (found == i) z[threadIdx.x] = 1; // BUG
+                asm volatile("" ::: "memory");
+                found += x[i] * 2;
+            }
+        }"#,
+    );
+}
+
+/// A kernel in which `%u` has no value in lanes from 4 on.
+fn undefined_from_lane_4(body: &str) -> Vec<(FindingKind, [u32; 3])> {
+    let ptx = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 x, .param .u64 y, .param .u64 z) {{\n\
+         .reg .b32 %t, %u, %v, %w;\n.reg .b64 %z, %a;\n.reg .pred %p, %q;\nld.param.u64 %z, [z];\nmov.u32 %t, %tid.x;\n\
+         mad.wide.u32 %z, %t, 4, %z;\nsetp.lt.u32 %p, %t, 4;\n@%p mov.u32 %u, 0;\n{body}\nret;\n}}\n"
+    );
+    let ran = planted::run_ptx(&Planted { block: 32, ..PLANTED }, &ptx);
+    ran.findings.iter().map(|finding| (finding.kind, finding.thread)).collect()
+}
+
+#[test]
+fn uses_of_a_register_without_a_value() {
+    for used in [
+        "st.global.u32 [%z], %u;",
+        "add.u32 %v, %u, %t;\nmul.lo.u32 %v, %v, 3;\nst.global.u32 [%z], %v;",
+        "setp.eq.u32 %q, %u, 1;\n@%q bra OUT;\nst.global.u32 [%z], %t;\nOUT:",
+        "mad.wide.u32 %a, %u, 4, %z;\nst.global.u32 [%a], %t;",
+        "red.global.add.u32 [%z], %u;",
+        "selp.b32 %v, %t, %u, %p;\nst.global.u32 [%z], %v;",
+    ] {
+        assert_eq!(undefined_from_lane_4(used), [(FindingKind::Uninitialised, [4, 0, 0])], "{used}");
+    }
+    // The value is chosen, stored or branched on only where there is one, or is written over, or never used.
+    for harmless in [
+        "@%p st.global.u32 [%z], %u;",
+        "add.u32 %v, %u, %t;\nselp.b32 %v, %v, %t, %p;\nst.global.u32 [%z], %v;",
+        "selp.b32 %v, %u, 7, %p;\nst.global.u32 [%z], %v;",
+        "@!%p bra OUT;\nsetp.eq.u32 %q, %u, 1;\n@%q bra OUT;\nst.global.u32 [%z], %t;\nOUT:",
+        "@!%p mov.u32 %u, %t;\nst.global.u32 [%z], %u;",
+        "mul.lo.u32 %v, %u, 3;\nst.global.u32 [%z], %t;",
+        "mov.u32 %v, 1;\nsetp.eq.u32 %q, %u, 1;\n@%q bra OUT;\nmov.u32 %v, 2;\nOUT:\n@%p st.global.u32 [%z], %v;",
+    ] {
+        assert_eq!(undefined_from_lane_4(harmless), [], "{harmless}");
+    }
+}

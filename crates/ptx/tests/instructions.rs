@@ -142,9 +142,10 @@ fn integers_of_32_bits() {
     check32("setp.lt.s32 %p1, %r1, %r2; selp.u32 %r10, 1, 0, %p1;", |a, b, _| {
         u32::from((a as i32) < b as i32)
     });
-    check32("setp.hi.and.u32 %p1|%p2, %r1, %r2, !%p3; selp.u32 %r10, 1, 0, %p2;", |a, b, _| {
-        u32::from(a <= b)
-    });
+    check32(
+        "setp.ne.u32 %p3, 0, 0; setp.hi.and.u32 %p1|%p2, %r1, %r2, !%p3; selp.u32 %r10, 1, 0, %p2;",
+        |a, b, _| u32::from(a <= b),
+    );
     check32("add.cc.u32 %r11, %r1, %r2; addc.u32 %r10, 0, 0;", |a, b, _| {
         u32::from(a.checked_add(b).is_none())
     });

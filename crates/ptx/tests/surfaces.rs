@@ -4,7 +4,7 @@
 mod support;
 
 use kinora_ptx::{
-    Argument, ArrayDescription, ChannelKind, DeviceArray, FindingKind, LaunchConfig, TexelFormat,
+    Argument, ArrayDescription, ArrayKind, ChannelKind, DeviceArray, FindingKind, LaunchConfig, TexelFormat,
     TextureDescription, TextureSource,
 };
 use support::Bench;
@@ -75,6 +75,21 @@ fn stores_land_where_their_coordinates_say() {
         let y = bench.words(&[0; 32]);
         assert_eq!(launch(&mut bench, surface, y), []);
         assert_eq!(bench.read_words(y, 32), (0..32).map(|i| 3 * i).collect::<Vec<_>>(), "{axes}");
+    }
+}
+
+/// The faces of a cube are layers to a surface.
+#[test]
+fn faces_of_cubes() {
+    let mut bench = kernel("rem.u32 %r3, %r0, 6; sust.b.a2d.b32.zero [%rd1, {%r3, 4, 1, 1}], {%r3};");
+    let shape = ArrayDescription { kind: ArrayKind::Cube, ..ArrayDescription::new(WORD, &[2, 2]) };
+    let array = bench.simulator.array(shape).unwrap();
+    let surface = bench.simulator.surface(&array).unwrap();
+    let config = LaunchConfig::new(1, 6, vec![Argument::U64(surface), Argument::U64(0)]);
+    bench.clean_launch(&config);
+    let bytes = texels(&bench, &array);
+    for (face, texels) in bytes.chunks_exact(16).enumerate() {
+        assert_eq!(texels[12..], (face as u32).to_le_bytes());
     }
 }
 

@@ -51,6 +51,9 @@ impl LabArgs {
         match &self.command {
             LabCommand::Run(arguments) => arguments.method.json,
             LabCommand::Compare(arguments) => arguments.method.json,
+            LabCommand::Tune(arguments) => arguments.method.json,
+            #[cfg(feature = "cuda")]
+            LabCommand::Kernelbench(arguments) => arguments.json,
             LabCommand::Spmv(arguments) => arguments.json,
             LabCommand::New(_) | LabCommand::Watch(_) => false,
         }
@@ -66,8 +69,13 @@ pub enum LabCommand {
     New(NewArgs),
     /// Run two kernels for one task, and show them side by side
     Compare(Box<CompareArgs>),
+    /// Search the parameters that a kernel declares, such as `// tune: TILE = 64, 128`
+    Tune(Box<TuneArgs>),
     /// Run a task again whenever one of its files is saved
     Watch(Box<WatchArgs>),
+    /// Solve the tasks of KernelBench with kernels of ours or yours, beside PyTorch
+    #[cfg(feature = "cuda")]
+    Kernelbench(Box<super::kernelbench::KernelBenchArgs>),
     /// Multiply a sparse matrix by a vector, with every kernel: the worked example
     Spmv(Box<SpmvArgs>),
 }
@@ -79,8 +87,8 @@ Examples:
       A task, by its folder or its file.
 
   kinora lab run reference.py
-      A Python file with a function `reference` and a dictionary TASK, which holds
-      what task.toml would.
+      A Python file with a function `reference` and a dictionary TASK, which
+      holds what task.toml would.
 
   kinora lab run scale.cu --grid 4 --block 256 --input x=x.npy \\
       --output y=expected.npy --argument x --argument y --argument i32:1000
@@ -100,6 +108,10 @@ pub struct RunArgs {
     /// Write the results of the first size into this folder, as files of NumPy's.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub results: Option<PathBuf>,
+
+    /// Write a page that explains the time: advice, the roofline, and the source beside its counters.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
 
     /// Replace files that exist.
     #[arg(short, long)]
@@ -226,6 +238,41 @@ pub struct CompareArgs {
     /// The task that both are for [default: the task.toml beside the first one].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub task: Option<PathBuf>,
+
+    /// How they are run.
+    #[command(flatten)]
+    pub method: MethodArgs,
+}
+
+const TUNE_EXAMPLES: &str = "\
+Example:
+  kinora lab tune sum
+      The kernel declares what to try, in lines such as `// tune: TILE = 64, 128`.
+      Each becomes a macro, -DTILE=64, and the value of the task's constant of that
+      name, which the launch may depend on. Give the macro a default:
+      #ifndef TILE, #define TILE 64, #endif.
+
+Every combination is predicted first. The best are then run with all checks and,
+if there is a GPU, measured. The search goes on where it was stopped.
+
+Exit codes: 0 a variant is right, 1 none is, 2 the command line is wrong, 3 it
+could not be run, 130 interrupted.";
+
+/// Searches the parameters of a kernel.
+#[derive(Args, Debug)]
+#[command(after_long_help = TUNE_EXAMPLES)]
+pub struct TuneArgs {
+    /// The task: task.toml, its folder, or a Python file that declares TASK.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub task: PathBuf,
+
+    /// How many of the best predictions are run with all checks.
+    #[arg(long, value_name = "COUNT", default_value_t = kinora_lab::tune::CHECKED, value_parser = whole_number::<usize>)]
+    pub check: usize,
+
+    /// Where the search is kept [default: tune.json in the task's folder].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save: Option<PathBuf>,
 
     /// How they are run.
     #[command(flatten)]

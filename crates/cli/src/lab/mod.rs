@@ -2,8 +2,11 @@
 
 pub mod arguments;
 mod compare;
+#[cfg(feature = "cuda")]
+pub mod kernelbench;
 mod new;
 pub mod spmv;
+mod tune;
 mod watch;
 
 use std::path::PathBuf;
@@ -19,7 +22,7 @@ use crate::{
     answer,
     display::{Display, Unit},
     failure::Failure,
-    files,
+    files::{self, NewFile},
     standard_output::print_styled,
 };
 
@@ -30,6 +33,9 @@ pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
         LabCommand::New(arguments) => new::run(arguments),
         LabCommand::Compare(arguments) => compare::run(arguments),
         LabCommand::Watch(arguments) => watch::run(arguments),
+        LabCommand::Tune(arguments) => tune::run(arguments),
+        #[cfg(feature = "cuda")]
+        LabCommand::Kernelbench(arguments) => kernelbench::run(arguments),
         LabCommand::Spmv(arguments) => spmv::run(arguments),
     }
 }
@@ -38,9 +44,15 @@ pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
 fn run_one(arguments: &RunArgs) -> Result<(), Failure> {
     let task = task(arguments)?;
     let options = options(&arguments.method)?;
+    let inputs = Inputs::new(task.files());
+    let page =
+        arguments.html.as_ref().map(|path| files::check(path, arguments.force, &inputs)).transpose()?;
     let outcome = observed(&task, &options, arguments.method.json);
     if !arguments.method.json {
         print_styled(&outcome.text())?;
+    }
+    if let Some(page) = page {
+        write_page(&task, &outcome, &page)?;
     }
     if let Some(folder) = &arguments.results {
         write_results(&task, &options, folder, arguments.force)?;
@@ -108,6 +120,7 @@ fn options(method: &MethodArgs) -> Result<Options, Failure> {
         nonfinite: method.check_nan,
         steps: method.steps,
         time: !method.no_time,
+        explain: !method.no_time,
         quick: false,
         compile: method.compile.clone(),
     })
@@ -125,6 +138,16 @@ fn observed(task: &Task, options: &Options, quiet: bool) -> Outcome {
     });
     display.abandon_stage();
     outcome
+}
+
+/// Writes the page that explains the kernel's time.
+fn write_page(task: &Task, outcome: &Outcome, file: &NewFile) -> Result<(), Failure> {
+    let Some(feedback) = &outcome.feedback else {
+        let why = "there is no page: only a kernel that is right, and whose time is predicted, is explained";
+        return Err(Failure::LabNotRun(why.to_owned()));
+    };
+    let source = task.read_source().map_err(of_task)?;
+    file.write(feedback.page(&[(source.name, source.text)]).as_bytes())
 }
 
 /// Writes what the kernel leaves for the first size.

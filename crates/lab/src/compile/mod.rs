@@ -175,7 +175,7 @@ pub enum CompileError {
     #[error("CUDA C++ cannot be compiled here: {0}")]
     NoCompiler(String),
     /// The source is wrong.
-    #[error("{name} does not compile:\n{log}")]
+    #[error("{name} does not compile:\n{log}{}", header_help(missing_header.as_deref()))]
     Rejected {
         /// The source's name.
         name: String,
@@ -206,6 +206,16 @@ pub enum CompileError {
     /// PTX was to become something else.
     #[error("{0} is PTX: it is not compiled, so it takes no compiler options and no kernel expressions")]
     Ptx(String),
+}
+
+/// Where headers come from, if one is missing.
+fn header_help(missing: Option<&str>) -> String {
+    missing.map_or(String::new(), |header| {
+        format!(
+            "\n{header} was not found: `pip install nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl` installs CUDA's own headers; a folder \
+             with others is given as the option -IFOLDER"
+        )
+    })
 }
 
 fn no_kernel(name: Option<&str>, there: &str) -> String {

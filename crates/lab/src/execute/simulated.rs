@@ -6,7 +6,10 @@ use kinora_ptx::{
 };
 
 use super::{Address, Device, ExecuteError, Launch, Launched, ModuleId};
-use crate::compile::{Compiled, Form};
+use crate::{
+    compile::{Compiled, Form, Resources},
+    feedback::{Feedback, Subject, explain},
+};
 
 /// A GPU that the simulator stands for. Fresh memory is not filled: reading it before it is written is a finding.
 #[derive(Debug)]
@@ -52,6 +55,29 @@ impl SimulatedDevice {
 
     fn loaded(&self, module: ModuleId) -> Result<&Module, ExecuteError> {
         self.module(module).ok_or_else(|| ExecuteError::Device("no such module is loaded".to_owned()))
+    }
+
+    /// Explains a launch: what it costs by line, and what it would gain without each of these costs.
+    ///
+    /// # Errors
+    /// If the launch would be refused.
+    pub fn explain(
+        &self,
+        launch: &Launch,
+        resources: Option<Resources>,
+        sources: &[(String, String)],
+    ) -> Result<Feedback, ExecuteError> {
+        let subject = Subject {
+            simulator: &self.simulator,
+            module: self.loaded(launch.module)?,
+            kernel: &launch.kernel,
+            config: &config(launch),
+            registers: resources.map(|resources| resources.registers).filter(|&registers| registers > 0),
+            spill_bytes: resources.map_or(0, |resources| resources.spill_bytes),
+            calibration: &self.calibration,
+            sources,
+        };
+        explain(&subject).map_err(device)
     }
 
     fn memory(&self, bytes: usize, error: &PtxError) -> ExecuteError {

@@ -112,6 +112,11 @@ impl Kernel<'_> {
         launch_seconds + (multiprocessor_seconds * share).max(l2_seconds).max(dram_seconds)
     }
 
+    /// The time that the launch and the busiest unit take.
+    fn busiest(&self) -> f64 {
+        self.base.launch_seconds + self.base.uses.first().map_or(0.0, |used| used.seconds)
+    }
+
     fn small_grid(&self) -> Option<Candidate> {
         let (blocks, multiprocessors) = (self.base.blocks as f64, self.multiprocessors());
         (blocks < multiprocessors).then(|| Candidate {
@@ -243,7 +248,8 @@ impl Kernel<'_> {
                 waits,
                 0.0,
             )],
-            question: without(Assumption::NoBarrierWaits, []),
+            // If the warps shared the work, each would take what it is busy on average, unless a unit limits them.
+            question: Question::Seconds(self.seconds_with(1.0 - waits / total).max(self.busiest())),
         })
     }
 
@@ -253,12 +259,18 @@ impl Kernel<'_> {
         let (requests, bytes) = (loads.requests + stores.requests, loads.bytes + stores.bytes);
         let lane = bytes as f64 / (32 * requests) as f64;
         let even = loads.efficiency().min(stores.efficiency()) > 0.7;
+        // What runs more often than the access, such as a loop over what it loaded, is not done less often then.
+        let as_often = |line: &&LinePrediction| {
+            line.line.source.is_some() && line.line.counters.warp_instructions() <= 16 * requests
+        };
+        let lines: Vec<SourceLine> =
+            self.lines.iter().filter(as_often).filter_map(|line| line.line.source.clone()).collect();
         (lane <= 8.0 && even).then(|| Candidate {
             rule: Rule::NarrowAccess,
             line: at.line.source.clone(),
             what: format!("each lane accesses {lane:.1} bytes at a time; one instruction can have 16"),
             figures: vec![figure("bytes per lane and request", None, lane, 16.0)],
-            question: without(Assumption::WideAccesses, []),
+            question: without(Assumption::WideAccesses, lines),
         })
     }
 
@@ -390,7 +402,7 @@ fn slow_arithmetic(line: &LinePrediction) -> Option<Candidate> {
     let double = counters.class(InstructionClass::Double);
     let special = counters.class(InstructionClass::Special);
     let all = counters.warp_instructions();
-    if (double + special) * 20 < all || all == 0 {
+    if (double + special) * 150 < all || all == 0 {
         return None;
     }
     let (what, name, count) = if double >= special {
@@ -410,10 +422,13 @@ fn slow_arithmetic(line: &LinePrediction) -> Option<Candidate> {
 fn tensor_cores_unused(line: &LinePrediction, base: &Prediction) -> Option<Candidate> {
     let counters = &line.line.counters;
     let flops = line.line.flops.single + line.line.flops.half;
-    let converts = counters.class(InstructionClass::Convert) + counters.class(InstructionClass::Half);
+    let all = &base.counters;
+    // Numbers of 16 bits are converted before they are multiplied, or multiplied as they are.
+    let converts = all.class(InstructionClass::Convert) + all.class(InstructionClass::Half);
     let loads = counters.shared_loads.requests + counters.global_loads.requests;
-    let main = flops * 2 > base.counters.thread_flops && base.counters.matrix_flops == 0;
-    (main && converts > 0 && loads > 0).then(|| Candidate {
+    let main = flops * 2 > all.thread_flops && all.matrix_flops == 0;
+    let dense = flops * 4 > counters.thread_instructions;
+    (main && dense && converts * 64 * 8 > flops && loads > 0).then(|| Candidate {
         rule: Rule::TensorCoresUnused,
         line: line.line.source.clone(),
         what: "products of 16-bit numbers are added up by the threads' own multiply-adds".to_owned(),
@@ -421,11 +436,12 @@ fn tensor_cores_unused(line: &LinePrediction, base: &Prediction) -> Option<Candi
             figure("operations of threads", None, flops as f64, 0.0),
             figure("tensor instructions", "sm__inst_executed_pipe_tensor.sum", 0.0, None),
         ],
-        question: without(Assumption::TensorCores, line.line.source.clone()),
+        question: without(Assumption::TensorCores, []),
     })
 }
 
-fn bytes_text(bytes: f64) -> String {
+/// A number of bytes for people.
+pub(super) fn bytes_text(bytes: f64) -> String {
     match bytes {
         bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
         bytes if bytes >= 1e6 => format!("{:.1} MB", bytes / 1e6),

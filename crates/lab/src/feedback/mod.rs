@@ -15,13 +15,14 @@ use kinora_ptx::{
 use serde::Serialize;
 
 pub use rule::Rule;
+pub(crate) use text::time;
 
 use self::candidates::{Candidate, Question, candidates};
 
 /// A smaller gain is not worth telling.
 const LEAST_GAIN: f64 = 1.03;
 
-/// Gains that differ by less count as equal; then what is easier to mend comes first.
+/// Scores, which are logarithms of gains, that differ by less count as equal.
 const EQUAL: f64 = 0.04;
 
 /// The kernel that is to be explained.
@@ -191,11 +192,12 @@ fn advise(
 
 /// The largest gain first; of gains that are nearly equal, what is easiest to mend.
 fn rank(advice: &mut Vec<Advice>) {
-    advice.sort_by(|a, b| b.gain.unwrap_or(0.0).total_cmp(&a.gain.unwrap_or(0.0)));
+    let score = |advice: &Advice| advice.gain.unwrap_or(1.0).ln() * advice.rule.ease();
+    advice.sort_by(|a, b| score(b).total_cmp(&score(a)));
     let mut ranked: Vec<Advice> = Vec::with_capacity(advice.len());
     while !advice.is_empty() {
-        let best = advice[0].gain.unwrap_or(0.0);
-        let near = |advice: &Advice| advice.gain.unwrap_or(0.0) >= best * (1.0 - EQUAL);
+        let best = score(&advice[0]);
+        let near = |advice: &Advice| score(advice) >= best - EQUAL;
         let easiest = advice.iter().enumerate().filter(|(_, advice)| near(advice));
         let place = easiest.min_by_key(|(_, advice)| advice.rule).map_or(0, |(place, _)| place);
         ranked.push(advice.remove(place));

@@ -64,6 +64,14 @@ impl Rule {
         }
     }
 
+    /// How easily it is mended: 1 for a repair of some lines or of the launch, less for a rewrite.
+    pub(super) fn ease(self) -> f64 {
+        match self {
+            Rule::ExposedLatency | Rule::NarrowAccess => 0.6,
+            _ => 1.0,
+        }
+    }
+
     /// What to try.
     pub fn advice(self) -> &'static str {
         match self {

@@ -75,7 +75,8 @@ fn promise(advice: &Advice) -> String {
     }
 }
 
-pub(super) fn time(seconds: f64) -> String {
+/// Seconds for people.
+pub(crate) fn time(seconds: f64) -> String {
     match seconds {
         seconds if seconds >= 1.0 => format!("{seconds:.2} s"),
         seconds if seconds >= 1e-3 => format!("{:.2} ms", seconds * 1e3),

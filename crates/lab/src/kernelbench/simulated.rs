@@ -105,6 +105,10 @@ pub fn simulate(plan: &Plan, chip: &ChipSpec) -> Result<Simulated, KernelBenchEr
 /// As [`simulate`].
 pub fn predict(plan: &Plan, chip: &ChipSpec) -> Result<Predicted, KernelBenchError> {
     let ptx = compile(plan, chip.capability)?;
+    // The assembler's number of registers; without it they are estimated.
+    let compiler = Compiler::new(target(chip.capability), CompilerOptions::from_environment())?;
+    let resources = compiler.resources_of_text(&plan.name, &plan.text, &plan.options)?;
+    let registers = resources.map(|resources| resources.registers).filter(|&registers| registers > 0);
     let mut simulator = Simulator::new(chip.clone());
     let module = Module::load(&mut simulator, &ptx)?;
     let addresses: Vec<DeviceAddress> =
@@ -121,7 +125,7 @@ pub fn predict(plan: &Plan, chip: &ChipSpec) -> Result<Predicted, KernelBenchErr
         }
         let config = config(launch, &addresses)?;
         let time = |follows: bool| {
-            let options = PredictOptions { follows, ..PredictOptions::default() };
+            let options = PredictOptions { follows, registers, ..PredictOptions::default() };
             simulator.predict(&module, &launch.entry, &config, &options)
         };
         let prediction = time(number > 0)?;

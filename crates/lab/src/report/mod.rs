@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::{
     attempt::LaunchRecord,
     compile::Resources,
+    feedback::Feedback,
     task::Sizes,
     verify::{Comparison, finite},
 };
@@ -100,6 +101,8 @@ pub struct Outcome {
     pub devices: Vec<DeviceOutcome>,
     /// How long it takes, if that was asked for: predicted for a chip, or measured on a GPU.
     pub times: Vec<TimeOutcome>,
+    /// Why the launch that takes longest takes as long as it does, and what to try, if that was asked for.
+    pub feedback: Option<Feedback>,
 }
 
 /// What a device showed.
@@ -177,6 +180,13 @@ pub struct LaunchTime {
     pub launches: u64,
     /// The prediction of one launch.
     pub prediction: Prediction,
+}
+
+impl LaunchTime {
+    /// The seconds of all its launches.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.prediction.seconds * self.launches as f64
+    }
 }
 
 /// How a time compares with what the chip could do.

@@ -44,6 +44,9 @@ pub(super) fn text(outcome: &Outcome) -> String {
         }
         text += "\n";
     }
+    if let Some(feedback) = &outcome.feedback {
+        text += &format!("\n{}\n", plain(&feedback.text()));
+    }
     for note in &outcome.notes {
         text += &format!("{YELLOW}note{OFF}: {}\n", plain(note));
     }

@@ -28,7 +28,7 @@ constexpr int LONGEST = 32 * WIDTH;
 // Sums the rows of a tile, WIDTH lanes for each. `begin` and `end` are those of the first row that the lanes take. Returns whether a row
 // was left out.
 template <int WIDTH>
-__device__ __forceinline__ bool sum_rows(const value_t *products, const index_t *offsets, index_t nonzero, int rows,
+__device__ __forceinline__ bool sum_rows(const value_t *products, const index_t *__restrict__ offsets, index_t nonzero, int rows,
                                          index_t begin, index_t end, value_t *y, value_t alpha, value_t beta) {
     constexpr int GROUPS = THREADS / WIDTH;
     const int lane = threadIdx.x % WIDTH, group = threadIdx.x / WIDTH;
@@ -38,8 +38,8 @@ __device__ __forceinline__ bool sum_rows(const value_t *products, const index_t 
         if (first > 0) {
             begin = end = nonzero;
             if (row < rows) {
-                begin = __ldg(offsets + row);
-                end = __ldg(offsets + row + 1);
+                begin = offsets[row];
+                end = offsets[row + 1];
             }
         }
         const bool is_long = end - begin > LONGEST<WIDTH>;
@@ -51,7 +51,7 @@ __device__ __forceinline__ bool sum_rows(const value_t *products, const index_t 
     return left_out;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 6)
     spmv_adaptive(const Tile *__restrict__ tiles, const index_t *__restrict__ offsets,
                   const index_t *__restrict__ columns, const value_t *__restrict__ values,
                   const value_t *__restrict__ x, value_t *__restrict__ y, value_t *__restrict__ partial,
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (index_t at = tile.nonzero; at < tile.nonzero_end; at += TILE) {
             const index_t left = tile.nonzero_end - at;
             value_t product[ITEMS];
-            tile_products(columns + at, values + at, x, left < TILE ? int(left) : TILE, product);
+            tile_products<true>(columns + at, values + at, x, left < TILE ? int(left) : TILE, product);
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) sum += product[i];
         }
@@ -87,13 +87,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // The first offsets are asked for together with the non-zeros.
     index_t begin = tile.nonzero, end = tile.nonzero;
     if (thread >> shift < rows) {
-        begin = __ldg(own_offsets + (thread >> shift));
-        end = __ldg(own_offsets + (thread >> shift) + 1);
+        begin = own_offsets[thread >> shift];
+        end = own_offsets[(thread >> shift) + 1];
     }
     const int count = int(tile.nonzero_end - tile.nonzero);
     if (count > 0) {
         value_t product[ITEMS];
-        tile_products(columns + tile.nonzero, values + tile.nonzero, x, count, product);
+        tile_products<false>(columns + tile.nonzero, values + tile.nonzero, x, count, product);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) products[thread + i * THREADS] = product[i];
     }
@@ -118,8 +118,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const int row = first + thread % 32;
         int from = 0, to = 0;
         if (row < rows) {
-            from = int(__ldg(own_offsets + row) - tile.nonzero);
-            to = int(__ldg(own_offsets + row + 1) - tile.nonzero);
+            from = int(own_offsets[row] - tile.nonzero);
+            to = int(own_offsets[row + 1] - tile.nonzero);
         }
         unsigned longer = __ballot_sync(ALL_LANES, to - from > 32 << shift);
         while (longer != 0) {

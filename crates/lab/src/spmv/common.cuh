@@ -5,15 +5,10 @@ typedef INDEX index_t;
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
-// The matrix is read once; x is read again and again. So the matrix leaves the caches first.
-template <class T>
-__device__ __forceinline__ T streamed(const T *from) {
-    return __ldcs(from);
-}
-
-// ITEMS products of a thread, STRIDE non-zeros apart; from `left` on they are 0, whatever x holds. Addresses differ by constants, and all
-// loads are issued before the first is waited for.
-template <int STRIDE>
+// ITEMS products of a thread, STRIDE non-zeros apart. From `left` on they are 0 if EXACT, whatever x holds, and otherwise any number. All
+// loads are issued before the first is waited for. They are plain ones: their addresses differ by constants, which a load instruction
+// adds by itself, but the intrinsics (__ldg, __ldcs) are inline assembly that takes a whole address each.
+template <int STRIDE, bool EXACT>
 __device__ __forceinline__ void strided_products(const index_t *__restrict__ columns,
                                                  const value_t *__restrict__ values, const value_t *__restrict__ x,
                                                  index_t left, value_t (&product)[ITEMS]) {
@@ -25,21 +20,25 @@ __device__ __forceinline__ void strided_products(const index_t *__restrict__ col
         value[i] = 0;
         // A place beyond reads the first entry of x, which is there.
         if (i * STRIDE < left) {
-            column[i] = streamed(columns + i * STRIDE);
-            value[i] = streamed(values + i * STRIDE);
+            column[i] = columns[i * STRIDE];
+            value[i] = values[i * STRIDE];
         }
     }
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) product[i] = __ldg(x + column[i]);
+    for (int i = 0; i < ITEMS; ++i) product[i] = x[column[i]];
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) product[i] = i * STRIDE < left ? product[i] * value[i] : value_t(0);
+    for (int i = 0; i < ITEMS; ++i) {
+        product[i] *= value[i];
+        if (EXACT && i * STRIDE >= left) product[i] = 0;
+    }
 }
 
 // The products of a tile of `count` non-zeros, a block's width apart for each thread.
+template <bool EXACT>
 __device__ __forceinline__ void tile_products(const index_t *__restrict__ columns, const value_t *__restrict__ values,
                                               const value_t *__restrict__ x, int count, value_t (&product)[ITEMS]) {
     const int thread = threadIdx.x;
-    strided_products<THREADS>(columns + thread, values + thread, x, count - thread, product);
+    strided_products<THREADS, EXACT>(columns + thread, values + thread, x, count - thread, product);
 }
 
 // y = alpha * sum + beta * y; with a beta of 0, y is not read.

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (tile > tiles) return;
     const long long all = rows + nonzeros;
     const long long items = tile * TILE < all ? tile * TILE : all;
-    const auto end_of = [&](long long row) { return (long long)__ldg(offsets + row + 1); };
+    const auto end_of = [&](long long row) { return (long long)offsets[row + 1]; };
     firsts[tile] = index_t(rows_before(items, rows, nonzeros, end_of));
 }
 
@@ -54,14 +54,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     if (count > 0) {
         value_t product[ITEMS];
-        tile_products(columns + nonzero, values + nonzero, x, count, product);
+        tile_products<false>(columns + nonzero, values + nonzero, x, count, product);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (thread + i * THREADS < count) slots[thread + i * THREADS].value = product[i];
         }
     }
     for (int row = thread; row < own_rows; row += THREADS) {
-        slots[count + row].end = int(__ldg(own_ends + row) - nonzero);
+        slots[count + row].end = int(own_ends[row] - nonzero);
     }
     __syncthreads();
 

@@ -8,13 +8,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // Lanes without a row go on with none of its elements, because the others need them in the sum below.
     index_t begin = 0, end = 0;
     if (row < rows) {
-        begin = __ldg(offsets + row);
-        end = __ldg(offsets + row + 1);
+        begin = offsets[row];
+        end = offsets[row + 1];
     }
     value_t sum = 0;
     for (index_t k = begin + lane; k < end; k += LANES * ITEMS) {
         value_t product[ITEMS];
-        strided_products<LANES>(columns + k, values + k, x, end - k, product);
+        strided_products<LANES, true>(columns + k, values + k, x, end - k, product);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) sum += product[i];
     }

@@ -25,6 +25,9 @@ const MAX_DESCRIPTION: u64 = 1 << 20;
 /// The most bytes that the buffers of one size may have together.
 pub const MAX_BYTES: u64 = 4 << 30;
 
+/// The largest extent: up to it, f64 counts every number.
+const MAX_EXTENT: u64 = 1 << 53;
+
 /// What a kernel is to do: everything that `task.toml` says, checked.
 #[derive(Clone, Debug)]
 pub struct Task {
@@ -123,7 +126,7 @@ impl Buffer {
     pub fn extents(&self, scope: &Scope) -> Result<Vec<usize>, ExpressionError> {
         self.shape
             .iter()
-            .map(|extent| extent.count(scope, 0, MAX_BYTES).map(|extent| extent as usize))
+            .map(|extent| extent.count(scope, 0, MAX_EXTENT).map(|extent| extent as usize))
             .collect()
     }
 
@@ -264,6 +267,13 @@ impl Task {
         // A reference in the task's own source stays where it was.
         task.source = source.to_owned();
         task
+    }
+
+    /// Gives a constant another value; there is nothing to give one to if the task has none of the name.
+    pub(crate) fn set_constant(&mut self, name: &str, value: f64) {
+        for (_, expression, _) in self.constants.iter_mut().filter(|(known, ..)| known == name) {
+            *expression = Expression::number(value);
+        }
     }
 
     /// The files that it reads, as far as they are named.

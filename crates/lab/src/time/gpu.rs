@@ -2,12 +2,14 @@
 
 use crate::{
     attempt::{Attempt, Manner, Placed, attempt, launches},
+    case::{Case, case},
     compile::{self, Form},
     execute::{Device, ExecuteError, GpuDevice},
     report::{DeviceOutcome, Outcome, Problem, ProblemKind, SizeOutcome, TimeOutcome, Verdict},
-    run::{Case, GpuChoice, Observer, Options, Stage, Subject, case, judge, of_device, request},
+    run::{GpuChoice, Observer, Options, Stage, Subject, of_device, request},
     task::{Role, Sizes},
     time::roofline,
+    verify::judge,
 };
 
 /// Sets of buffers that timed runs take in turn, so that no run finds its inputs where the one before left them.

@@ -7,9 +7,11 @@ use kinora_ptx::{Checks, ChipSpec};
 
 use crate::{
     attempt::{Manner, Placed, launches},
+    case::content_for_time,
     execute::{Device, ExecuteError, SimulatedDevice},
+    feedback::Feedback,
     report::{LaunchTime, Roofline, TimeOutcome},
-    run::{Options, Subject, content},
+    run::{Options, Subject},
     task::Task,
 };
 
@@ -19,8 +21,11 @@ const FILLED_BYTES: u64 = 256 << 20;
 /// The most launches that are predicted one by one.
 const MAX_LAUNCHES: usize = 64;
 
-/// Predicts a task's time on the chip.
-pub(crate) fn predict(subject: &Subject<'_>, options: &Options) -> Result<TimeOutcome, String> {
+/// Predicts a task's time on the chip, and explains the launch that takes longest, if that is asked for.
+pub(crate) fn predict(
+    subject: &Subject<'_>,
+    options: &Options,
+) -> Result<(TimeOutcome, Option<Feedback>), String> {
     let task = subject.task;
     let scope = task.scope(&task.time).map_err(|error| error.to_string())?;
     let bytes = task.bytes(&scope).map_err(|error| error.to_string())?;
@@ -38,11 +43,9 @@ pub(crate) fn predict(subject: &Subject<'_>, options: &Options) -> Result<TimeOu
         .buffers
         .iter()
         .enumerate()
-        .map(
-            |(number, buffer)| {
-                if filled { content(task, buffer, &scope, options.seed, number) } else { Ok(Vec::new()) }
-            },
-        )
+        .map(|(number, buffer)| {
+            if filled { content_for_time(task, buffer, &scope, options.seed, number) } else { Ok(Vec::new()) }
+        })
         .collect();
     let given = given.map_err(|problem| problem.message)?;
     let failed = |error: ExecuteError| error.to_string();
@@ -73,7 +76,16 @@ pub(crate) fn predict(subject: &Subject<'_>, options: &Options) -> Result<TimeOu
             all.len()
         ));
     }
-    Ok(TimeOutcome {
+    let longest = times.iter().max_by(|(_, a), (_, b)| a.seconds().total_cmp(&b.seconds()));
+    let launch = longest.and_then(|(plan, _)| all.iter().find(|(known, _)| known == plan));
+    let feedback = match launch.filter(|_| options.explain) {
+        Some((_, launch)) => {
+            let sources = subject.task.read_source().map(|source| vec![(source.name, source.text)]);
+            Some(device.explain(launch, subject.resources, &sources.unwrap_or_default()).map_err(failed)?)
+        }
+        None => None,
+    };
+    let outcome = TimeOutcome {
         device: options.chip.name.clone(),
         predicted: true,
         sizes: task.time.clone(),
@@ -83,7 +95,8 @@ pub(crate) fn predict(subject: &Subject<'_>, options: &Options) -> Result<TimeOu
         launches: times.into_iter().map(|(_, time)| time).collect(),
         roofline: roofline(task, &options.chip, seconds),
         notes,
-    })
+    };
+    Ok((outcome, feedback))
 }
 
 /// Where a time stands under a chip's limits, if the task says what the work is.

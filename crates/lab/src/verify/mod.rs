@@ -1,9 +1,11 @@
 //! Results beside the reference, in f64.
 
+mod judge;
 mod tolerance;
 
 use serde::Serialize;
 
+pub(crate) use judge::judge;
 pub use tolerance::Bound;
 pub(crate) use tolerance::bound;
 

@@ -1,5 +1,11 @@
 // A product of f16 matrices in tiles of 64 x 64, by multiply-adds of threads or by mma.
-#include <cuda_fp16.h>
+typedef unsigned short half;
+
+__device__ float number(half bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
 
 extern "C" __global__ void __launch_bounds__(128) product(const half *a, const half *b, float *c, int n) {
     __shared__ half left[64][40], right[64][40];
@@ -34,10 +40,10 @@ extern "C" __global__ void __launch_bounds__(128) product(const half *a, const h
         }
 #else
         for (int k = 0; k < 32; k++) {
-            float right_value = __half2float(right[threadIdx.x % 64][k]);
+            float right_value = number(right[threadIdx.x % 64][k]);
 #pragma unroll
             for (int i = 0; i < 32; i++)
-                sum[i] += __half2float(left[threadIdx.x / 64 * 32 + i][k]) * right_value; // planted
+                sum[i] += number(left[threadIdx.x / 64 * 32 + i][k]) * right_value; // planted
         }
 #endif
         __syncthreads();

@@ -1,4 +1,6 @@
 //! What the lab's tests share.
+// Every test file uses a part of it.
+#![allow(dead_code)]
 
 use std::io::Write;
 
@@ -54,7 +56,6 @@ pub fn problems(outcome: &Outcome) -> String {
 }
 
 /// The kinds of everything that is wrong.
-#[allow(dead_code)]
 pub fn kinds(outcome: &Outcome) -> Vec<ProblemKind> {
     let of_sizes = outcome.devices.iter().flat_map(|device| &device.sizes).flat_map(|size| &size.problems);
     outcome.problems.iter().chain(of_sizes).map(|problem| problem.kind).collect()

@@ -116,6 +116,7 @@ impl InstructionClass {
             Op::Texture(_) | Op::TextureQuery { .. } | Op::LoadSurface(_) | Op::StoreSurface(_) => C::Texture,
             Op::Atomic { .. } => C::Atomic,
             Op::Shuffle(_)
+            | Op::TransposeMatrix
             | Op::Vote(_)
             | Op::MatchAny { .. }
             | Op::MatchAll { .. }

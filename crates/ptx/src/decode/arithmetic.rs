@@ -3,7 +3,7 @@
 use super::{Context, Decoder, modifiers::Modifiers};
 use crate::{
     error::PtxError,
-    isa::{Alu, Carry, CarryOp, Class, Compare, Float, Int, Logic, Mode, Op, Operand, PermuteMode, Type},
+    isa::{Alu, Carry, CarryOp, Class, Compare, Float, Int, Logic, Op, Operand, PermuteMode, Type},
     syntax::tree,
 };
 
@@ -264,7 +264,7 @@ impl<'a> Decoder<'a, '_> {
     ) -> Result<(), PtxError> {
         let name = modifiers.name();
         let nan = modifiers.take("NaN");
-        modifiers.take("approx");
+        let approximate = modifiers.take("approx");
         modifiers.take("full");
         let mode = modifiers.take_mode();
         let op = match name {
@@ -292,10 +292,10 @@ impl<'a> Decoder<'a, '_> {
         };
         let alu = match kind {
             Type::F32 => Alu::F32(op, mode),
-            Type::F64 if mode == Mode::PLAIN => Alu::F64(op, mode),
-            Type::F64 => {
-                return Err(context.unsupported("f64 arithmetic with a rounding other than to nearest"));
+            Type::F64 if mode.saturate || mode.relu || mode.flush && !approximate => {
+                return Err(context.unsupported("f64 arithmetic with this modifier"));
             }
+            Type::F64 => Alu::F64(op, mode),
             Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 => Alu::Half {
                 op,
                 mode,
@@ -359,7 +359,7 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    fn comparison(
+    pub(super) fn comparison(
         &self,
         context: Context<'_, 'a>,
         modifiers: &mut Modifiers<'a>,

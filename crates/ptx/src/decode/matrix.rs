@@ -1,4 +1,4 @@
-//! `mma`, `wgmma`, `ldmatrix` and `stmatrix`.
+//! `mma`, `wgmma`, `ldmatrix`, `stmatrix` and `movmatrix`.
 
 use super::{Context, Decoder, modifiers::Modifiers};
 use crate::{
@@ -16,6 +16,16 @@ impl<'a> Decoder<'a, '_> {
     ) -> Result<bool, PtxError> {
         match modifiers.name() {
             "ldmatrix" | "stmatrix" => self.matrix_access(context, modifiers)?,
+            "movmatrix" => {
+                for part in ["sync", "aligned", "m8n8", "trans", "b16"] {
+                    modifiers.take(part);
+                }
+                context.expect(2)?;
+                let result = self.result(context, 0, Class::Word)?;
+                let source = self.value(context, 1, Type::B32)?;
+                self.matrices(context, &[result], 1)?;
+                self.emit(Op::TransposeMatrix, &[result], &[source])?;
+            }
             "mma" => self.mma(context, modifiers)?,
             "wgmma" => {
                 modifiers.take("sync");
@@ -73,7 +83,8 @@ impl<'a> Decoder<'a, '_> {
         registers: &[Operand],
         count: usize,
     ) -> Result<(), PtxError> {
-        if registers.len() == count && registers.iter().all(|register| !register.is_none()) {
+        let word = |register: &Operand| !register.is_none() && register.class() == Class::Word;
+        if registers.len() == count && registers.iter().all(word) {
             return Ok(());
         }
         Err(context.wrong(format!("expected {count} registers")))
@@ -118,7 +129,7 @@ impl<'a> Decoder<'a, '_> {
             && c_list.len() == sums
             && a_list.len() == words(m * k, a)
             && b_list.len() == words(n * k, b)
-            && results.iter().all(|result| !result.is_none());
+            && results.iter().all(|result| !result.is_none() && result.class() == Class::Word);
         if !right {
             return Err(context.wrong("the number of registers does not match the shape"));
         }
@@ -150,7 +161,9 @@ impl<'a> Decoder<'a, '_> {
             return Err(context.unsupported(format!("wgmma m64n{n}k{k} of these types")));
         }
         let results = self.result_list(context, 0, Class::Word)?;
-        if results.len() != n / 2 * sum.bytes() / 4 || results.iter().any(|result| result.is_none()) {
+        if results.len() != n / 2 * sum.bytes() / 4
+            || results.iter().any(|result| result.is_none() || result.class() != Class::Word)
+        {
             return Err(context.wrong("the number of accumulators does not match the shape"));
         }
         let a_in_registers = matches!(context.operand(1)?, tree::Operand::Vector(_));

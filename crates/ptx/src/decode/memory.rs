@@ -295,6 +295,7 @@ impl<'a> Decoder<'a, '_> {
         let kind = self.type_of(context, modifiers)?;
         let hint = modifiers.has("L2::cache_hint");
         modifiers.take_hints();
+        let lanes = modifiers.take_any(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
         let floats =
             matches!(kind, Type::F32 | Type::F64 | Type::F16x2 | Type::Bf16x2 | Type::F16 | Type::Bf16);
         if floats && op != Atomic::Add || kind.bytes() > 8 || kind.bytes() < 2 {
@@ -304,12 +305,27 @@ impl<'a> Decoder<'a, '_> {
         let values = if op == Atomic::CompareAndSwap { 2 } else { 1 };
         context.expect(at + 1 + values + usize::from(hint))?;
         let address = self.address(context, at)?;
-        let mut operands = vec![address.base];
-        operands.extend(self.values(context, at + 1, &[kind; 2][..values])?);
         let memory = match address.of {
             Some(Space::Shared) => Memory::Shared,
             _ => memory,
         };
+        if lanes > 1 {
+            // Each number of a vector is updated on its own.
+            let values = self.list(context, at + 1)?;
+            let results = if reduction { Vec::new() } else { self.result_list(context, 0, kind.class())? };
+            if values.len() != lanes || !reduction && results.len() != lanes || op == Atomic::CompareAndSwap {
+                return Err(context.wrong(format!("expected {lanes} registers")));
+            }
+            for (i, value) in values.iter().enumerate() {
+                let value = self.value_of(context, value, kind)?;
+                let offset = address.offset.wrapping_add((i * kind.bytes()) as i64);
+                let op = Op::Atomic { memory, op, kind, offset, reduction };
+                self.emit(op, results.get(i).map_or(&[], std::slice::from_ref), &[address.base, value])?;
+            }
+            return Ok(());
+        }
+        let mut operands = vec![address.base];
+        operands.extend(self.values(context, at + 1, &[kind; 2][..values])?);
         let op = Op::Atomic { memory, op, kind, offset: address.offset, reduction };
         if reduction {
             return self.emit(op, &[], &operands);

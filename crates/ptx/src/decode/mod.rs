@@ -9,6 +9,7 @@ mod matrix;
 mod memory;
 mod modifiers;
 mod names;
+mod packed;
 mod texture;
 mod wmma;
 
@@ -385,6 +386,7 @@ impl<'a> Decoder<'a, '_> {
             class: InstructionClass::of(&op),
             path: Path::Cached,
             uses_wgmma_registers: false,
+            watched: false,
         });
         Ok(())
     }
@@ -400,7 +402,8 @@ impl<'a> Decoder<'a, '_> {
             }
         };
         let mut modifiers = Modifiers::new(instruction.opcode);
-        let known = self.arithmetic(context, &mut modifiers)?
+        let known = self.packed(context, &mut modifiers)?
+            || self.arithmetic(context, &mut modifiers)?
             || self.conversion(context, &mut modifiers)?
             || self.memory(context, &mut modifiers)?
             || self.asynchronous(context, &mut modifiers)?
@@ -508,6 +511,9 @@ impl<'a> Decoder<'a, '_> {
     ) -> Result<Operand, PtxError> {
         if name == "WARP_SZ" {
             return Ok(self.constant(class, 32));
+        }
+        if names::is_zero(name) {
+            return Ok(self.constant(class, 0));
         }
         if let Some((special, wide)) = names::special(name) {
             if wide != (class == Class::Long) {

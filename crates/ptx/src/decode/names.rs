@@ -230,6 +230,12 @@ impl Symbols {
     }
 }
 
+/// Whether it is a special register that the environment or a profiler may set, and nobody does here.
+pub(super) fn is_zero(name: &str) -> bool {
+    let number = |prefix: &str| name.strip_prefix(prefix).and_then(|rest| rest.parse::<u8>().ok());
+    number("%envreg").is_some_and(|number| number < 32) || number("%pm").is_some_and(|number| number < 8)
+}
+
 /// A special register, and whether it has 64 bits.
 pub(super) fn special(name: &str) -> Option<(Special, bool)> {
     let (stem, axis) = match name.rsplit_once('.') {
@@ -261,7 +267,8 @@ pub(super) fn special(name: &str) -> Option<(Special, bool)> {
         ("%nsmid", None) => Special::NsmId,
         ("%gridid", None) => return Some((Special::GridId, true)),
         ("%clock", None) => Special::Clock,
-        ("%clock_hi", None) => Special::ClockHigh,
+        ("%clock_hi" | "%globaltimer_hi", None) => Special::ClockHigh,
+        ("%globaltimer_lo", None) => Special::Clock,
         ("%clock64", None) => return Some((Special::Clock64, true)),
         ("%globaltimer", None) => return Some((Special::GlobalTimer, true)),
         ("%dynamic_smem_size", None) => Special::DynamicSharedBytes,

@@ -90,7 +90,8 @@ impl<'a> Decoder<'a, '_> {
         let halves = kind == Type::F16x2 && two && !gathers;
         let known = halves || four && matches!(kind, Type::U32 | Type::S32 | Type::F32);
         let integer = coordinate == Type::S32;
-        if !known || !(coordinate == Type::F32 || integer && !gathers && !axes.is_cube()) {
+        let places = coordinate == Type::F32 || integer && !gathers && !axes.is_cube();
+        if !known || !places {
             return Err(context.unsupported("a texture read of these types"));
         }
         if gathers && axes.count() != 2 {

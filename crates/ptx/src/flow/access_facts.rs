@@ -28,7 +28,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    fn new(program: &Program) -> Numbers {
+    pub fn new(program: &Program) -> Numbers {
         let starts = [0, program.word_count, program.word_count + program.long_count];
         Numbers { starts, count: starts[2] + program.predicate_count }
     }

@@ -6,7 +6,10 @@ mod demand;
 mod graph;
 mod provenance;
 mod registers;
+mod undefined;
 mod volatile_data;
+
+pub(crate) use undefined::computes;
 
 use std::collections::HashSet;
 
@@ -46,6 +49,7 @@ fn mark_wgmma_registers(program: &mut Program, registers: &HashSet<Operand>) {
         let end = first + instruction.results as usize + instruction.operands as usize;
         instruction.uses_wgmma_registers =
             !copy && program.operands[first..end].iter().any(|operand| registers.contains(operand));
+        instruction.watched |= instruction.uses_wgmma_registers;
     }
 }
 

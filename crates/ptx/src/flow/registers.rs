@@ -106,6 +106,11 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, wgmma_registers: &H
         }
     }
 
+    let mut read_first = Vec::new();
+    if let Some(first) = live_in.first() {
+        first.for_each(|register| read_first.push(register));
+    }
+
     // From the first to the last instruction at which a register is live.
     let mut spans = vec![(usize::MAX, 0); total];
     for block in 0..count {
@@ -116,6 +121,7 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, wgmma_registers: &H
         back_through(block, &mut live, Some(&mut |register, at| stretch(&mut spans[register], at)));
     }
 
+    super::undefined::mark(program, read_first.into_iter().filter(|register| !pinned.contains(register)));
     let mut places = vec![0; total];
     let mut counts = [0; 3];
     for class in [Class::Word, Class::Long, Class::Predicate] {

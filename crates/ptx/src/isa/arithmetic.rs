@@ -1,6 +1,6 @@
 //! What a lane computes, without memory: arithmetic, conversions, comparisons.
 
-use super::Type;
+use super::{Type, Video};
 use crate::numeric::Rounding;
 
 /// An operation on integers.
@@ -120,6 +120,20 @@ pub(crate) enum Alu {
     },
     /// `dp4a`: a dot product of four bytes, and which operands are signed.
     DotBytes(bool, bool),
+    /// `dp2a`: a dot product of two halves and two bytes, the upper ones if set, and which operands are signed.
+    DotHalves {
+        a: bool,
+        b: bool,
+        high: bool,
+    },
+    /// `szext`: the lower bits of a word, extended.
+    SignExtend {
+        clamp: bool,
+        signed: bool,
+    },
+    /// `fns`: the position of the n-th bit that is set.
+    FindNthSet,
+    Video(Video),
     Mul24 {
         high: bool,
         signed: bool,

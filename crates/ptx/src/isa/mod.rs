@@ -5,6 +5,7 @@ mod memory;
 mod operand;
 mod texture;
 mod types;
+mod video;
 mod wmma;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
@@ -15,6 +16,7 @@ pub(crate) use memory::{
 pub(crate) use operand::{Class, Operand};
 pub(crate) use texture::{Boundary, SurfaceAccess, TextureAxes, TextureFetch, TextureQuery};
 pub(crate) use types::Type;
+pub(crate) use video::{Video, VideoOp};
 pub(crate) use wmma::{ExactElement, ExactMma, FragmentAccess, Matrix};
 
 use crate::counters::InstructionClass;
@@ -175,6 +177,8 @@ pub(crate) enum Op {
         transposed: bool,
         offset: i64,
     },
+    /// `movmatrix`: transposes 8 × 8 elements of 16 bits, two in each lane.
+    TransposeMatrix,
     Mma(Mma),
     ExactMma(ExactMma),
     Texture(TextureFetch),
@@ -233,6 +237,16 @@ pub(crate) struct Instruction {
     pub path: Path,
     /// Whether it accesses a register of a `wgmma`, other than to copy it.
     pub uses_wgmma_registers: bool,
+    /// Whether it does, or is in [`Program::tracked`].
+    pub watched: bool,
+}
+
+/// The registers of an instruction that may be undefined, by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TrackedRegisters {
+    pub guard: Option<u16>,
+    pub results: Vec<Option<u16>>,
+    pub operands: Vec<Option<u16>>,
 }
 
 /// Where an instruction comes from.
@@ -279,6 +293,9 @@ pub(crate) struct Program {
     /// Loads and stores that copy bytes without using them, in order: for each register of the vector, the number of the copy.
     pub copies: Vec<(u32, Vec<Option<u32>>)>,
     pub copy_count: usize,
+    /// Instructions that read or write registers that may be undefined, in order, and how many such registers there are.
+    pub tracked: Vec<(u32, TrackedRegisters)>,
+    pub tracked_count: usize,
     /// Whether it has both loads of read-only data and stores.
     pub read_only_writes: bool,
 }

@@ -1,13 +1,20 @@
 //! Arithmetic within lanes. Everything here is compiled twice: for processors with AVX2 and fused multiply-adds, and for any.
 
 use super::{
-    bits::{bit_mask, dot, extract, find, funnel, insert32, insert64, lookup, mul24, permute, selector},
+    bits::{
+        bit_mask, dot, dot_halves, extract, find, funnel, insert32, insert64, lookup, mul24, nth_set,
+        permute, selector, sign_extend,
+    },
     convert,
-    floats::{float32, float64},
+    floats::{directed64, float32, float64},
     half_arithmetic,
     registers::{Constants, Registers, Words},
+    video::video,
 };
-use crate::isa::{Alu, Int, Operand};
+use crate::{
+    isa::{Alu, Int, Operand},
+    numeric::Rounding,
+};
 
 /// Loops over the lanes.
 macro_rules! lanes {
@@ -156,6 +163,24 @@ fn body(alu: Alu, operands: &[Operand], registers: &mut Registers, constants: &C
                 lanes!(u32; a in word(1), b in word(2), c in word(3) => dot(a, b, c, a_signed, b_signed));
             registers.set_word(d, &out, mask);
         }
+        Alu::DotHalves { a: a_signed, b: b_signed, high } => {
+            let out = lanes!(u32; a in word(1), b in word(2), c in word(3)
+                => dot_halves(a, b, c, a_signed, b_signed, high));
+            registers.set_word(d, &out, mask);
+        }
+        Alu::SignExtend { clamp, signed } => {
+            let out = lanes!(u32; a in word(1), b in word(2) => sign_extend(a, b, clamp, signed));
+            registers.set_word(d, &out, mask);
+        }
+        Alu::FindNthSet => {
+            let out = lanes!(u32; a in word(1), b in word(2), c in word(3) => nth_set(a, b, c as i32));
+            registers.set_word(d, &out, mask);
+        }
+        Alu::Video(operation) => {
+            let c = if operands.len() > 3 { word(3) } else { word(1) };
+            let out = lanes!(u32; a in word(1), b in word(2), c in c => video(operation, a, b, c));
+            registers.set_word(d, &out, mask);
+        }
         Alu::Mul24 { high, signed } => {
             let out = lanes!(u32; a in word(1), b in word(2) => mul24(a, b, high, signed));
             registers.set_word(d, &out, mask);
@@ -170,10 +195,11 @@ fn body(alu: Alu, operands: &[Operand], registers: &mut Registers, constants: &C
             let out = float32(op, mode, a, b, c);
             registers.set_word(d, &out, mask);
         }
-        Alu::F64(op, _) => {
+        Alu::F64(op, mode) => {
             let (a, b) = (long(1), if operands.len() > 2 { long(2) } else { long(1) });
             let c = if operands.len() > 3 { long(3) } else { a };
-            let out = float64(op, a, b, c);
+            let plain = mode.rounding == Rounding::Nearest && !mode.flush;
+            let out = if plain { float64(op, a, b, c) } else { directed64(op, mode, a, b, c) };
             registers.set_long(d, &out, mask);
         }
         Alu::Half { op, mode, bf16, pair } => {

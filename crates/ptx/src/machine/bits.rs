@@ -108,3 +108,36 @@ pub(super) fn bit_mask(position: u32, length: u32, clamp: bool) -> u32 {
     let ones = if length == 32 { u64::from(u32::MAX) } else { (1u64 << length) - 1 };
     (ones << position) as u32
 }
+
+/// A dot product of the halves of one word and two bytes of another.
+pub(super) fn dot_halves(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool, high: bool) -> u32 {
+    let b = if high { b >> 16 } else { b };
+    (0..2).fold(c, |sum, i| {
+        let (half, byte) = ((a >> (16 * i)) as u16, (b >> (8 * i)) as u8);
+        let half = if a_signed { i64::from(half as i16) } else { i64::from(half) };
+        let byte = if b_signed { i64::from(byte as i8) } else { i64::from(byte) };
+        sum.wrapping_add((half * byte) as u32)
+    })
+}
+
+/// The lower `length` bits, extended to a word.
+pub(super) fn sign_extend(value: u32, length: u32, clamp: bool, signed: bool) -> u32 {
+    let length = if clamp { length.min(32) } else { length & 31 };
+    if length == 0 {
+        return 0;
+    }
+    let top = value << (32 - length);
+    if signed { (top as i32 >> (32 - length)) as u32 } else { top >> (32 - length) }
+}
+
+/// The position of the n-th bit that is set, upwards from `base`, or downwards if n is negative; all ones if there is none.
+pub(super) fn nth_set(mask: u32, base: u32, n: i32) -> u32 {
+    let base = base & 31;
+    let set = |&at: &u32| mask >> at & 1 == 1;
+    let found = match n {
+        0 => Some(base).filter(set),
+        1.. => (base..32).filter(set).nth(n as usize - 1),
+        _ => (0..=base).rev().filter(set).nth(n.unsigned_abs() as usize - 1),
+    };
+    found.unwrap_or(u32::MAX)
+}

@@ -128,3 +128,24 @@ pub(super) fn float64(op: Float, a: &Longs, b: &Longs, c: &Longs) -> Longs {
         Float::CopySign => lanes!(u64; a in a, b in b => a & 1 << 63 | b & !(1 << 63)),
     }
 }
+
+/// f64 operations in another rounding mode than to nearest, and the gross approximations.
+#[inline(never)]
+pub(super) fn directed64(op: Float, mode: Mode, a: &Longs, b: &Longs, c: &Longs) -> Longs {
+    let f = f64::from_bits;
+    let r = mode.rounding;
+    match op {
+        Float::Reciprocal if mode.flush => lanes!(u64; a in a => numeric::gross(f(a), |x| 1.0 / x).to_bits()),
+        Float::ReciprocalSquareRoot if mode.flush => {
+            lanes!(u64; a in a => numeric::gross(f(a), |x| 1.0 / x.sqrt()).to_bits())
+        }
+        Float::Add => lanes!(u64; a in a, b in b => numeric::add64(f(a), f(b), r).to_bits()),
+        Float::Sub => lanes!(u64; a in a, b in b => numeric::add64(f(a), -f(b), r).to_bits()),
+        Float::Mul => lanes!(u64; a in a, b in b => numeric::mul64(f(a), f(b), r).to_bits()),
+        Float::Fma => lanes!(u64; a in a, b in b, c in c => numeric::fma64(f(a), f(b), f(c), r).to_bits()),
+        Float::Div => lanes!(u64; a in a, b in b => numeric::div64(f(a), f(b), r).to_bits()),
+        Float::Reciprocal => lanes!(u64; a in a => numeric::div64(1.0, f(a), r).to_bits()),
+        Float::SquareRoot => lanes!(u64; a in a => numeric::sqrt64(f(a), r).to_bits()),
+        _ => float64(op, a, b, c),
+    }
+}

@@ -65,6 +65,17 @@ impl Unit<'_> {
         }
     }
 
+    pub(super) fn transpose_matrix(&mut self, warp: &mut Warp, step: Step<'_>) {
+        self.whole_warp(warp, step);
+        let words = *warp.registers.word(&self.launched.constants, step.operands[1]);
+        let element = |row: usize, column: usize| words[4 * row + column / 2] >> (16 * (column % 2)) & 0xffff;
+        let out = std::array::from_fn(|lane| {
+            let (row, column) = (lane / 4, lane % 4 * 2);
+            element(column, row) | element(column + 1, row) << 16
+        });
+        warp.registers.set_word(step.operands[0], &out, step.mask);
+    }
+
     /// The shared memory that `ldmatrix` reads or `stmatrix` writes: 16 bytes for each of the first `8 * count` lanes. Returns the
     /// places, and the lanes whose accesses are allowed.
     fn matrix_rows(

@@ -267,7 +267,7 @@ impl Unit<'_> {
         let before = self.counters.shared_atomics.conflicts;
         let wavefronts = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts, self.counters.shared_atomics.conflicts - before);
+            clock.shared_wavefronts((wavefronts, self.counters.shared_atomics.conflicts - before));
         }
     }
 

@@ -72,13 +72,13 @@ impl Unit<'_> {
             if timed {
                 self.time_arithmetic(warp, Step { instruction, operands, pc, mask: active });
             }
+            let step = Step { instruction, operands, pc, mask: active };
+            if instruction.watched && !timed {
+                self.watch(warp, step, mask);
+            }
             if active == 0 {
                 pc += 1;
                 continue;
-            }
-            let step = Step { instruction, operands, pc, mask: active };
-            if instruction.uses_wgmma_registers && !timed {
-                self.check_wgmma_registers(warp, step);
             }
             match instruction.op {
                 Op::Alu(operation) => {
@@ -139,6 +139,16 @@ impl Unit<'_> {
         };
         self.spend(warp, u64::from(slice - left), pc);
         still_there
+    }
+
+    /// Checks registers that are in flight, or may be undefined. `mask` are the lanes that reach the instruction.
+    fn watch(&mut self, warp: &mut Warp, step: Step<'_>, mask: u32) {
+        if step.instruction.uses_wgmma_registers && step.mask != 0 {
+            self.check_wgmma_registers(warp, step);
+        }
+        if !warp.defined.is_empty() {
+            self.track_undefined(warp, step, mask);
+        }
     }
 
     /// Counts an instruction that lanes `mask` reach and `active` of them execute.
@@ -239,6 +249,7 @@ impl Unit<'_> {
             Op::StoreMatrix { count, transposed, offset } => {
                 self.store_matrix(warp, step, count, transposed, offset)
             }
+            Op::TransposeMatrix => self.transpose_matrix(warp, step),
             Op::Mma(mma) => self.mma(warp, step, mma),
             Op::Texture(fetch) => self.fetch_texture(warp, step, fetch),
             Op::TextureQuery { query, surface } => self.query_texture(warp, step, query, surface),

@@ -56,6 +56,7 @@ impl Unit<'_> {
             let corners = if filtered { 1 << fetch.axes.count() } else { 1 };
             bytes = bytes.max(texture.texels.format.bytes());
             let mut texels = [[None; 8]; 32];
+            #[allow(clippy::needless_range_loop, reason = "a corner is also a number to the lanes")]
             for corner in 0..corners {
                 let (inside, raw) = self.read_corner(
                     warp,
@@ -214,7 +215,12 @@ impl Unit<'_> {
         let mut inside = 0;
         for_lanes(step.mask, |lane| {
             let handle = handles[lane];
-            let surface = launched.textures.surface(handle).filter(|texels| fits(texels, access.axes));
+            // The faces of a cube are layers to a surface.
+            let suits = |texels: &&Texels| match texels.kind {
+                ArrayKind::Cube => access.axes == TextureAxes::TwoLayered,
+                _ => fits(texels, access.axes),
+            };
+            let surface = launched.textures.surface(handle).filter(suits);
             let Some(texels) = surface else {
                 return self.report_handle(warp, step, 1 << lane, handle, "surface", access.axes);
             };

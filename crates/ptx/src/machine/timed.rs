@@ -36,7 +36,7 @@ pub(crate) fn run_timed(
     budget: u64,
 ) -> TimedRun {
     let schedulers = clock.rates.schedulers;
-    let start_of_block = clock.rates.latencies.block;
+    let start_of_block = clock.rates.latencies.block * clock.mended.block_share();
     let mut clock = Some(Box::new(clock));
     let mut units: Vec<Unit<'_>> = Vec::new();
     for place in 0..resident.max(1) {
@@ -140,15 +140,28 @@ impl Unit<'_> {
 
     /// Executes an instruction, and keeps time for what it did.
     pub(super) fn execute_timed(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
-        if let Some(own) = &mut warp.clock {
-            own.at(step.pc);
-        }
         let waits = matches!(
             step.instruction.op,
             Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::Mbarrier { op: Mbarrier::Wait { .. }, .. }
         );
-        if waits && let Some(own) = &mut warp.clock {
-            own.settle();
+        // What holds the whole warp; any other instruction waits when it starts.
+        let holds = waits
+            || matches!(
+                step.instruction.op,
+                Op::ClusterWait
+                    | Op::Mbarrier { .. }
+                    | Op::AsyncWait { .. }
+                    | Op::AsyncArrive { .. }
+                    | Op::WgmmaWait { .. }
+                    | Op::BulkWait { .. }
+            );
+        if let Some(own) = &mut warp.clock {
+            if holds {
+                own.at(step.pc);
+            }
+            if waits {
+                own.settle();
+            }
         }
         let next = self.execute(warp, step);
         let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock) else { return next };
@@ -162,9 +175,7 @@ impl Unit<'_> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. }
-            | Op::LoadFragment(_)
-            | Op::StoreFragment(_) => {
+            | Op::StoreMatrix { .. } => {
                 clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {
@@ -197,7 +208,11 @@ impl Unit<'_> {
                 own.settle();
                 own.wait_until(done);
             }
-            Op::Shuffle(_) | Op::MatchAny { .. } | Op::MatchAll { .. } | Op::ReduceWarp { .. } => {
+            Op::Shuffle(_)
+            | Op::TransposeMatrix
+            | Op::MatchAny { .. }
+            | Op::MatchAll { .. }
+            | Op::ReduceWarp { .. } => {
                 clock.shuffle(own, pc, guard, operands, results);
             }
             // It used its scheduler before it waited, and delays nothing that came after.
@@ -257,7 +272,6 @@ impl Unit<'_> {
     pub(super) fn wait_at_barrier(&mut self, warp: &mut Warp, moment: f64) {
         if let Some(clock) = &mut self.clock {
             let arrived = warp.clock.as_ref().map_or(moment, |own| own.now());
-            let moment = if clock.mended.ignores_barriers { moment.min(arrived) } else { moment };
             clock.busy.barriers += (moment - arrived).max(0.0);
             warp.wait_until(moment + clock.rates.latencies.barrier);
         }

@@ -386,5 +386,7 @@ pub(super) static EMPTY: Program = Program {
     address_constants: Vec::new(),
     copies: Vec::new(),
     copy_count: 0,
+    tracked: Vec::new(),
+    tracked_count: 0,
     read_only_writes: false,
 };

@@ -30,6 +30,8 @@ pub(crate) struct Warp {
     pub undefined: Vec<[u8; 32]>,
     /// Whether there may be any.
     pub any_undefined: bool,
+    /// For each register that may be undefined: the lanes in which it is defined.
+    pub defined: Vec<u32>,
     /// The allocation that it last accessed.
     pub last_view: usize,
     pub copies: AsyncCopies,
@@ -56,6 +58,7 @@ impl Warp {
             local_written: vec![0; 32 * program.local_bytes],
             undefined: vec![[0; 32]; program.copy_count],
             any_undefined: false,
+            defined: vec![0; program.tracked_count],
             last_view: 0,
             copies: AsyncCopies::default(),
             wgmma: WgmmaGroups::default(),
@@ -114,6 +117,7 @@ impl Warp {
         self.local_written.fill(0);
         self.undefined.fill([0; 32]);
         self.any_undefined = false;
+        self.defined.fill(0);
         self.copies = AsyncCopies::default();
         self.wgmma = WgmmaGroups::default();
         self.at_cluster = None;

@@ -1,11 +1,13 @@
 //! Floating-point arithmetic as the hardware does it.
 
 mod approximate;
+mod directed;
 mod format;
 mod half;
 mod texture;
 
 pub(crate) use approximate::{exp2, log2, sine_cosine};
+pub(crate) use directed::{add64, div64, fma64, gross, mul64, sqrt64};
 pub(crate) use format::{
     Format, Rounding, directed_add, directed_div, directed_fma, directed_sqrt, odd_fma, round, widen,
 };

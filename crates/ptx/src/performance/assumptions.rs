@@ -19,8 +19,6 @@ pub enum Assumption {
     NoLocalMemory,
     /// Four neighbouring accesses, and what belongs to them, are one instruction.
     WideAccesses,
-    /// Nobody waits at a barrier for other warps.
-    NoBarrierWaits,
     /// Arithmetic in f64, divisions and special functions cost what a multiplication in f32 does.
     PlainArithmetic,
     /// Multiply-adds run on the tensor cores.

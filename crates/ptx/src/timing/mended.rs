@@ -41,8 +41,8 @@ pub(crate) struct MendedCosts {
     assumed: Vec<Assumed>,
     /// By instruction: the share of its cost that stays.
     shares: Vec<f64>,
-    /// Whether nobody waits at barriers.
-    pub ignores_barriers: bool,
+    /// The share of the time between blocks that stays.
+    block: f64,
     current: Assumed,
     /// The share of the current instruction's cost that stays.
     share: f64,
@@ -57,9 +57,9 @@ pub(crate) struct MendedCosts {
 
 impl MendedCosts {
     pub fn new(program: &Program, assumed: Vec<Assumed>, tensor: f64) -> MendedCosts {
-        let shares = shares(program, &assumed, tensor);
-        let ignores_barriers = assumed.iter().any(|assumed| assumed.has(Assumption::NoBarrierWaits));
-        MendedCosts { assumed, shares, ignores_barriers, ..MendedCosts::default() }
+        let wide = wide_share(program, &assumed);
+        let shares = shares(program, &assumed, wide, tensor);
+        MendedCosts { assumed, shares, block: wide, ..MendedCosts::default() }
     }
 
     /// Whether anything is left out.
@@ -93,10 +93,22 @@ impl MendedCosts {
         if self.is_some() { self.share } else { 1.0 }
     }
 
+    /// The share of the time between blocks that counts: with wider accesses there are fewer blocks.
+    pub fn block_share(&self) -> f64 {
+        if self.is_some() { self.block } else { 1.0 }
+    }
+
     /// The share of the current load's latency that counts.
     #[inline(always)]
     pub fn latency(&self) -> f64 {
-        if self.assumes(Assumption::LoadsInFlight) { 1.0 / LOADS_IN_FLIGHT } else { 1.0 }
+        if self.assumes(Assumption::LoadsInFlight) {
+            1.0 / LOADS_IN_FLIGHT
+        } else if self.assumes(Assumption::WideAccesses) {
+            // A wide load waits as long, for more.
+            self.share
+        } else {
+            1.0
+        }
     }
 
     /// Whether the current cluster has not read a sector yet.
@@ -106,13 +118,21 @@ impl MendedCosts {
 
     /// Costs of arithmetic without what is assumed to be mended.
     pub fn apply(&self, program: &Program, costs: &mut [Cost], arithmetic: f64) {
+        use InstructionClass as C;
+        let double = with(program, &self.assumed, Assumption::PlainArithmetic).any(|i| i.class == C::Double);
         for ((cost, assumed), instruction) in costs.iter_mut().zip(&self.assumed).zip(&program.instructions) {
-            if assumed.has(Assumption::PlainArithmetic) && is_arithmetic(instruction) {
+            if !assumed.has(Assumption::PlainArithmetic) {
+                continue;
+            }
+            match instruction.class {
+                C::Double | C::Special => {
+                    cost.unit = None;
+                    cost.slots = cost.slots.min(1.0);
+                    cost.latency = cost.latency.min(arithmetic);
+                }
                 // A conversion from and to f64 is not needed then.
-                let converts = instruction.class == InstructionClass::Convert;
-                cost.unit = None;
-                cost.slots = if converts { 0.0 } else { cost.slots.min(1.0) };
-                cost.latency = if converts { 0.0 } else { cost.latency.min(arithmetic) };
+                C::Convert if double => (cost.unit, cost.slots, cost.latency) = (None, 0.0, 0.0),
+                _ => {}
             }
         }
     }
@@ -135,20 +155,35 @@ fn is_special(instruction: &Instruction) -> bool {
     instruction.class == InstructionClass::Special
 }
 
+/// The instructions of which something is assumed.
+fn with<'a>(
+    program: &'a Program,
+    assumed: &'a [Assumed],
+    assumption: Assumption,
+) -> impl Iterator<Item = &'a Instruction> {
+    let all = program.instructions.iter().zip(assumed);
+    all.filter(move |(_, assumed)| assumed.has(assumption)).map(|(instruction, _)| instruction)
+}
+
+/// How many accesses remain of those that become wider: the widest of them decides.
+fn wide_share(program: &Program, assumed: &[Assumed]) -> f64 {
+    let accessed = with(program, assumed, Assumption::WideAccesses).filter_map(bytes_of);
+    accessed.max().map_or(1.0, |bytes| (bytes as f64 / WIDEST).min(1.0))
+}
+
+/// Arithmetic instructions for each special one from which on a line is taken for a call of a library function.
+const LIBRARY_CALL: usize = 12;
+
 /// The share of each instruction's cost that stays.
-fn shares(program: &Program, assumed: &[Assumed], tensor: f64) -> Vec<f64> {
-    let with = |assumption: Assumption| {
-        program.instructions.iter().zip(assumed).filter(move |(_, assumed)| assumed.has(assumption))
-    };
-    // The widest access of those that become wider.
-    let accessed = with(Assumption::WideAccesses).filter_map(|(instruction, _)| bytes_of(instruction));
-    let wide = accessed.max().map_or(1.0, |bytes| (bytes as f64 / WIDEST).min(1.0));
+fn shares(program: &Program, assumed: &[Assumed], wide: f64, tensor: f64) -> Vec<f64> {
     // A call of a library function is many instructions of one line, two or three of them by the special-function units; a
     // multiplication or an addition remains for each of these.
-    let arithmetic =
-        || with(Assumption::PlainArithmetic).filter(|(instruction, _)| is_arithmetic(instruction));
-    let special = arithmetic().filter(|(instruction, _)| is_special(instruction)).count();
-    let plain = if special == 0 { 1.0 } else { special as f64 / arithmetic().count() as f64 };
+    let arithmetic = || {
+        with(program, assumed, Assumption::PlainArithmetic).filter(|instruction| is_arithmetic(instruction))
+    };
+    let (special, all) =
+        (arithmetic().filter(|instruction| is_special(instruction)).count(), arithmetic().count());
+    let plain = if all < LIBRARY_CALL * special || special == 0 { 1.0 } else { special as f64 / all as f64 };
     let share = |(instruction, assumed): (&Instruction, &Assumed)| {
         let mut share = 1.0;
         let is_float = matches!(instruction.op, Op::Alu(Alu::F32(..) | Alu::F64(..) | Alu::Half { .. }));

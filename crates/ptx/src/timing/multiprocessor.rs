@@ -89,7 +89,7 @@ impl Rates {
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryUse {
     /// Shared-memory wavefronts.
-    wavefronts: u64,
+    wavefronts: f64,
     /// It is a part of a wide load that this instruction does.
     part_of: Option<u32>,
     /// Clocks of L1.
@@ -133,14 +133,14 @@ pub(crate) struct Clock {
     used: MemoryUse,
     /// Where warps wait, if that is asked for.
     pub stalls: Option<Box<StallsByInstruction>>,
+    /// The costs that are left out.
+    pub mended: MendedCosts,
     /// By instruction: whether it leaves out L1, and whether the assembler combines its lanes' atomics.
     uncached: Vec<bool>,
     combined: Vec<bool>,
     /// By instruction: which loads of shared memory become wide ones.
     widths: Vec<Width>,
     pub words: ContendedWords,
-    /// The costs that are left out.
-    pub mended: MendedCosts,
 }
 
 impl Clock {
@@ -157,11 +157,11 @@ impl Clock {
             busy: Busy::default(),
             used: MemoryUse::default(),
             stalls: None,
+            mended: MendedCosts::default(),
             uncached: program.instructions.iter().map(|it| it.path == Path::Uncached).collect(),
             combined: combined(program),
             widths: widths(program),
             words: ContendedWords::default(),
-            mended: MendedCosts::default(),
             rates,
             costs,
         }
@@ -225,34 +225,63 @@ impl Clock {
     /// Notes an access of lanes to global memory.
     pub fn global(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, bytes: u64, writes: bool) {
         let (seen, count) = sectors(addresses, mask, bytes);
-        let bypass = self.uncached[pc as usize];
         let asked = u64::from(mask.count_ones()) * bytes;
         if self.mended.is_some() && self.mended_global(&seen[..count], asked, writes) {
             return;
         }
+        let bypass = self.uncached[pc as usize];
         seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
         if writes && asked < count as u64 * SECTOR {
             self.used.partly += count as u64;
         }
-        self.used.l1_clocks += self.l1_clocks(&seen[..count], asked);
+        let mut clocks = self.l1_clocks(&seen[..count], asked);
+        if self.mended.assumes(Assumption::WideAccesses) {
+            clocks = (clocks * self.mended.share()).max(asked as f64 / self.rates.shared);
+        }
+        self.used.l1_clocks += clocks;
+    }
+
+    /// Notes an access to global memory of which some cost is left out; returns whether there is any.
+    fn mended_global(&mut self, sectors: &[u64], asked: u64, writes: bool) -> bool {
+        if !writes && self.mended.assumes(Assumption::KeptInSharedMemory) {
+            let new: Vec<u64> =
+                sectors.iter().copied().filter(|&sector| self.mended.is_new_to_block(sector)).collect();
+            new.iter().for_each(|&sector| self.sector(sector, false, false));
+            self.used.wavefronts += 1.0;
+            return true;
+        }
+        if !self.mended.assumes(Assumption::Coalesced) {
+            return false;
+        }
+        let ideal = asked.div_ceil(SECTOR).min(sectors.len() as u64);
+        let trimmed = if writes { &mut self.mended.writes } else { &mut self.mended.reads };
+        trimmed.asked += asked;
+        let mut new = false;
+        sectors.iter().for_each(|&sector| new |= trimmed.footprint.touch(sector));
+        if writes {
+            self.used.stored += ideal;
+        } else {
+            // Neighbouring requests share lines of the cache, so that a request misses as a whole or not at all.
+            let misses = sectors.iter().filter(|&&sector| !self.cache.read(sector)).count() as u64;
+            self.used.loaded += misses.min(ideal);
+            self.used.new |= new;
+        }
+        self.used.l1_clocks += asked as f64 / self.rates.shared;
+        true
     }
 
     /// Notes atomics of lanes on global memory.
     pub fn atomic(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, bytes: u64, cluster: u64) {
         let (seen, count) = sectors(addresses, mask, bytes);
-        let asked = u64::from(mask.count_ones()) * bytes;
-        if !self.mended.assumes(Assumption::UncontendedAtomics) {
-            self.words.add(addresses, mask, self.combined[pc as usize], cluster);
-        }
-        if self.mended.is_some() && self.mended_global(&seen[..count], asked, false) {
-            return;
-        }
         for &sector in &seen[..count] {
             self.sector(sector, false, true);
             self.writes.touch(sector);
         }
         self.used.updated += count as u64;
-        self.used.l1_clocks += self.l1_clocks(&seen[..count], asked);
+        self.used.l1_clocks += self.l1_clocks(&seen[..count], u64::from(mask.count_ones()) * bytes);
+        if !self.mended.assumes(Assumption::UncontendedAtomics) {
+            self.words.add(addresses, mask, self.combined[pc as usize], cluster);
+        }
     }
 
     /// Notes an access of lanes to their local memory. Words of 4 bytes of the 32 lanes are next to each other.
@@ -316,56 +345,30 @@ impl Clock {
     }
 
     /// Notes a request to shared memory, with its wavefronts as it stands in the PTX, and how many of them are conflicts.
-    pub fn shared(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, (wavefronts, conflicts): (u64, u64)) {
+    pub fn shared(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, wavefronts: (u64, u64)) {
         let Width::Part { bytes, after, first } = self.widths[pc as usize] else {
-            return self.shared_wavefronts(wavefronts, conflicts);
+            return self.shared_wavefronts(wavefronts);
         };
         let (bytes, starts) = (u64::from(bytes), addresses.map(|address| address.wrapping_sub(after.into())));
         let aligned = (0..32).all(|lane| mask >> lane & 1 == 0 || starts[lane] % bytes == 0);
         if !aligned {
-            self.shared_wavefronts(wavefronts, conflicts);
+            self.shared_wavefronts(wavefronts);
         } else if pc == first {
             let (taken, groups) = counters::wavefronts(&starts, mask, bytes, true);
-            self.shared_wavefronts(taken, taken - groups);
+            self.shared_wavefronts((taken, taken - groups.min(taken)));
         } else {
             self.used.part_of = Some(first);
         }
     }
 
-    /// Notes an access to global memory of which some cost is left out; returns whether there is any.
-    fn mended_global(&mut self, sectors: &[u64], asked: u64, writes: bool) -> bool {
-        if !writes && self.mended.assumes(Assumption::KeptInSharedMemory) {
-            let new: Vec<u64> =
-                sectors.iter().copied().filter(|&sector| self.mended.is_new_to_block(sector)).collect();
-            new.iter().for_each(|&sector| self.sector(sector, false, false));
-            self.used.wavefronts += 1;
-            return true;
-        }
-        if !self.mended.assumes(Assumption::Coalesced) {
-            return false;
-        }
-        let ideal = asked.div_ceil(SECTOR).min(sectors.len() as u64);
-        let trimmed = if writes { &mut self.mended.writes } else { &mut self.mended.reads };
-        trimmed.asked += asked;
-        let mut new = false;
-        sectors.iter().for_each(|&sector| new |= trimmed.footprint.touch(sector));
-        if writes {
-            self.used.stored += ideal;
-        } else {
-            // Neighbouring requests share lines of the cache, so that a request misses as a whole or not at all.
-            let misses = sectors.iter().filter(|&&sector| !self.cache.read(sector)).count() as u64;
-            self.used.loaded += misses.min(ideal);
-            self.used.new |= new;
-        }
-        self.used.l1_clocks += asked as f64 / self.rates.shared;
-        true
-    }
-
     /// Notes the wavefronts of an access to shared memory, and how many of them are conflicts.
-    pub fn shared_wavefronts(&mut self, wavefronts: u64, conflicts: u64) {
+    pub fn shared_wavefronts(&mut self, (wavefronts, conflicts): (u64, u64)) {
         let left_out = self.mended.assumes(Assumption::ConflictFree)
             || self.mended.assumes(Assumption::UncontendedAtomics);
-        self.used.wavefronts += wavefronts - if left_out { conflicts } else { 0 };
+        let served = wavefronts - if left_out { conflicts } else { 0 };
+        // Tensor cores take what threads share from shared memory once.
+        let share = if self.mended.assumes(Assumption::TensorCores) { self.mended.share() } else { 1.0 };
+        self.used.wavefronts += served as f64 * share;
     }
 
     /// An instruction whose memory accesses were noted. Returns when it is done.
@@ -390,7 +393,7 @@ impl Clock {
         let start = self.start(warp, pc, operands, queued);
         let base = warp.base();
         let latencies = self.rates.latencies;
-        let shared_clocks = wavefronts as f64 * 128.0 / self.rates.shared;
+        let shared_clocks = wavefronts * 128.0 / self.rates.shared;
         let mut done = start + latency;
         if shared_clocks > 0.0 || l1_clocks > 0.0 {
             let latency = if l1_clocks > 0.0 { latencies.l1 } else { latencies.shared };

@@ -133,7 +133,10 @@ class Reference(Worker):
                 self.baseline = listed(self.model(*inputs))
             double = self.task.model(self.seed).to(self.device).double()
             self.exact = listed(double(*on_device(inputs, self.device, double=True)))
+            del inputs, double
         finite = all(bool(torch.isfinite(one).all()) for one in self.exact if one.is_floating_point())
+        # The two processes share the device: what only an allocator holds is the other's to use.
+        clear(self.device)
         return {"finite": finite, "results": described(self.baseline)}
 
     def judge(self, request):
@@ -143,7 +146,10 @@ class Reference(Worker):
         if shapes != [(one["shape"], one["dtype"]) for one in wanted]:
             return {"shapes": f"it returns {spelled(got)} instead of {spelled(wanted)}"}
         results = [read(one["file"], one["shape"], one["dtype"]).to(self.device) for one in got]
-        return {"results": [compared(*each) for each in zip(results, self.baseline, self.exact, strict=True)]}
+        judged = [compared(*each) for each in zip(results, self.baseline, self.exact, strict=True)]
+        del results
+        clear(self.device)
+        return {"results": judged}
 
     def forget(self, request):
         self.baseline = self.exact = None
@@ -267,7 +273,10 @@ class Candidate(Worker):
         with torch.no_grad():
             results, wrong = self.watched(inputs, expected)
         wrong += [f"{name} was replaced" for name in self.guarded.replaced()]
-        return {"results": self.written(results), "wrong": wrong, "findings": self.found()}
+        files = self.written(results)
+        del results, fresh, inputs
+        clear(self.device)
+        return {"results": files, "wrong": wrong, "findings": self.found()}
 
     def found(self):
         found = list(self.findings or [])

@@ -1,0 +1,125 @@
+//! Registers that a kernel may read before it writes them: what compilers make of a local variable without a value.
+//!
+//! Compilers also leave registers undefined that are harmless, because a value that is computed from them is never used. So the registers
+//! that may be undefined are followed to those that are computed from them, and the interpreter knows of each lane whether they are. For
+//! the same reason a branch counts only if it decides about more than the values of registers.
+
+use std::collections::{HashMap, HashSet};
+
+use super::access_facts::Numbers;
+use crate::isa::{Op, Program, TrackedRegisters};
+
+/// Beyond this many registers none are tracked, because that would take too long.
+const MOST: usize = 64;
+
+/// Notes which instructions read or write a register that may be undefined, or was computed from one. `read_first` are the registers that
+/// may be read before they are written.
+pub(super) fn mark(program: &mut Program, read_first: impl Iterator<Item = usize>) {
+    let numbers = Numbers::new(program);
+    let mut tracked: HashMap<usize, u16> = HashMap::new();
+    for register in read_first {
+        let next = tracked.len() as u16;
+        tracked.entry(register).or_insert(next);
+        if tracked.len() > MOST {
+            return;
+        }
+    }
+    if tracked.is_empty() {
+        return;
+    }
+    let mut grown = true;
+    while grown {
+        grown = false;
+        for instruction in program.instructions.iter().filter(|instruction| computes(&instruction.op)) {
+            let (results, operands) = program.results_and_operands(instruction);
+            let reads = operands.iter().filter_map(|&operand| numbers.of(operand));
+            if reads.into_iter().any(|register| tracked.contains_key(&register)) {
+                for register in results.iter().filter_map(|&operand| numbers.of(operand)) {
+                    let next = tracked.len() as u16;
+                    grown |= next == *tracked.entry(register).or_insert(next);
+                }
+            }
+        }
+        if tracked.len() > MOST {
+            return;
+        }
+    }
+    let number = |operand| numbers.of(operand).and_then(|register| tracked.get(&register).copied());
+    let mut all = Vec::new();
+    for pc in 0..program.instructions.len() {
+        let instruction = &program.instructions[pc];
+        let (results, operands) = program.results_and_operands(instruction);
+        let registers = TrackedRegisters {
+            guard: number(instruction.guard).filter(|_| decides_effects(program, pc)),
+            results: results.iter().map(|&operand| number(operand)).collect(),
+            operands: operands.iter().map(|&operand| number(operand)).collect(),
+        };
+        let any = registers
+            .results
+            .iter()
+            .chain(&registers.operands)
+            .chain([&registers.guard])
+            .any(Option::is_some);
+        if any {
+            program.instructions[pc].watched = true;
+            all.push((pc as u32, registers));
+        }
+    }
+    program.tracked = all;
+    program.tracked_count = tracked.len();
+}
+
+/// Whether anything but registers depends on which way a branch goes: on its way to the point where its lanes reconverge, there is a store,
+/// a synchronisation or an exit.
+fn decides_effects(program: &Program, pc: usize) -> bool {
+    let end = program.reconvergence[pc];
+    let mut seen = HashSet::new();
+    let targets = |pc: u32| {
+        let mut all = Vec::new();
+        let instruction = &program.instructions[pc as usize];
+        match instruction.op {
+            Op::Branch { target } if instruction.guard.is_none() => return vec![target],
+            Op::Branch { target } => all.push(target),
+            Op::BranchIndexed { table } => all.extend(&program.tables[table as usize]),
+            _ => {}
+        }
+        all.push(pc + 1);
+        all
+    };
+    let mut open = targets(pc as u32);
+    while let Some(pc) = open.pop() {
+        if pc == end || !seen.insert(pc) {
+            continue;
+        }
+        let Some(instruction) = program.instructions.get(pc as usize) else { return true };
+        let pure = matches!(
+            instruction.op,
+            Op::Load(_)
+                | Op::Special(_)
+                | Op::Branch { .. }
+                | Op::BranchIndexed { .. }
+                | Op::Prefetch
+                | Op::Nothing
+        );
+        if !pure && !computes(&instruction.op) {
+            return true;
+        }
+        open.extend(targets(pc));
+    }
+    false
+}
+
+/// Whether an instruction computes each lane's results from the same lane's operands, and nothing else.
+pub(crate) fn computes(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Alu(_)
+            | Op::Carry(_)
+            | Op::SetPredicate { .. }
+            | Op::SetValue { .. }
+            | Op::TestNumber { .. }
+            | Op::Predicate(_)
+            | Op::ToGeneric(_)
+            | Op::FromGeneric(_)
+    )
+}
