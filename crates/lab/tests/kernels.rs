@@ -168,8 +168,7 @@ fn a_kernel_that_keeps_what_was_there_is_found() {
 
 #[test]
 fn a_result_must_be_right_in_the_place_of_its_input() {
-    let task =
-        TASK.replace("[reference]", "may_alias = \"x\"\n[reference]").replace("2 * x + 1", "2 * x + 1");
+    let task = TASK.replace("[reference]", "may_alias = \"x\"\n[reference]");
     let bench = |source: &str| Bench::new(&[("task.toml", &task), ("kernel.cu", source)]);
     let Some(right) = bench(RIGHT).outcome() else { return };
     assert_eq!(right.verdict, Verdict::Right, "{}", problems(&right));
