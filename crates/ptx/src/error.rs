@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::memory::TensorMapError;
+use crate::{check::SourceLine, memory::TensorMapError};
 
 /// A position in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub enum PtxError {
         instruction: String,
     },
     /// An instruction, or a form of one, that the simulator does not support.
-    #[error("PTX {place}: the simulator does not support {what}, in `{instruction}`")]
+    #[error("PTX {place}{}: the simulator does not support {what}, in `{instruction}`", in_source(source_line.as_ref()))]
     Unsupported {
         /// Where.
         place: Place,
@@ -49,6 +49,8 @@ pub enum PtxError {
         what: String,
         /// The instruction.
         instruction: String,
+        /// The source line, if the PTX has line information.
+        source_line: Option<SourceLine>,
     },
     /// The module has no such kernel.
     #[error("the module has no kernel {name}; it has {}", there.join(", "))]
@@ -72,6 +74,11 @@ pub enum PtxError {
     /// A tensor map that the driver would refuse.
     #[error("invalid tensor map: {0}")]
     TensorMap(#[from] TensorMapError),
+}
+
+/// A source line in brackets.
+fn in_source(source: Option<&SourceLine>) -> String {
+    source.map_or_else(String::new, |at| format!(" ({}:{})", at.file, at.line))
 }
 
 impl PtxError {

@@ -104,6 +104,9 @@ impl Unit<'_> {
             if low & (align - 1) != 0 {
                 group = self.aligned_lanes(warp, pc, addresses, group, align);
             }
+            if self.launched.heap_view == Some(view) {
+                group = self.heap_lanes(warp, access, group);
+            }
             let allowed = WarpAccess { mask: group, ..*access };
             if kind.reads() && !self.launched.timed {
                 self.check_written(warp, view, &allowed);

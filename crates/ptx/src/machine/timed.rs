@@ -21,6 +21,8 @@ pub(crate) struct TimedRun {
     pub ends: Vec<f64>,
     /// Whether all of them ended.
     pub finished: bool,
+    /// The block, the program counter and the index of an instruction that is not supported, if one was reached.
+    pub failure: Option<(u64, u32, u32)>,
 }
 
 /// Runs clusters on a multiprocessor that holds `resident` of them at a time; when one ends, the next starts. After `budget` warp
@@ -83,7 +85,8 @@ pub(crate) fn run_timed(
     for unit in &units {
         counters.merge(&unit.counters);
     }
-    TimedRun { clock, counters, ends, finished: finished && units.is_empty() }
+    let failure = units.iter().find_map(|unit| unit.failure);
+    TimedRun { clock, counters, ends, finished: finished && units.is_empty(), failure }
 }
 
 /// The warp that is furthest behind, of those that can go on.

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     check::{Clocks, FindingKind, Findings},
     counters::Counters,
+    device_runtime::{DeviceHeap, DeviceLimits, OutputSink, Printed},
     isa::Program,
     memory::{Global, Shared, View},
     timing::Clock,
@@ -70,6 +71,14 @@ pub(crate) struct Launched<'a> {
     pub races: bool,
     /// Whether instructions that produce infinities or NaNs are reported.
     pub nonfinite: bool,
+    /// What the device's run-time library may use, and where it prints as it goes.
+    pub limits: DeviceLimits,
+    pub sink: Option<&'a OutputSink>,
+    /// The heap of `malloc`, and its index in `views`.
+    pub heap: Option<&'a DeviceHeap>,
+    pub heap_view: Option<usize>,
+    /// The number of the launch on its device.
+    pub number: u64,
     /// Whether only time is kept: nothing is checked, and no matrix product computed.
     pub timed: bool,
     /// Warp instructions that the launch may still execute, shared by all units.
@@ -104,6 +113,11 @@ pub(crate) struct Unit<'a> {
     /// The clocks that atomics and strong stores released.
     pub atomic_published: Vec<u32>,
     pub findings: Findings,
+    pub printed: Printed,
+    /// The block, the program counter and the index of an instruction that it reached and that is not supported.
+    pub failure: Option<(u64, u32, u32)>,
+    /// Whether a block ended early.
+    pub aborted: bool,
     pub counters: Counters,
     /// The cluster's linear index.
     pub number: u64,
@@ -150,6 +164,9 @@ impl<'a> Unit<'a> {
             cluster_published: Vec::new(),
             atomic_published: Vec::new(),
             findings: Findings::default(),
+            printed: Printed::default(),
+            failure: None,
+            aborted: false,
             counters: Counters::default(),
             number: 0,
             ended: false,
@@ -174,6 +191,10 @@ impl<'a> Unit<'a> {
             }
         }
         self.finish_copies();
+        self.aborted |= self.ended;
+        if self.failure.is_some() {
+            return false;
+        }
         !self.ended || self.launched.steps_left.load(Ordering::Relaxed) > 0
     }
 
@@ -328,6 +349,10 @@ pub(super) static EMPTY: Program = Program {
     words: Vec::new(),
     longs: Vec::new(),
     tables: Vec::new(),
+    subroutines: Vec::new(),
+    calls: Vec::new(),
+    unsupported: Vec::new(),
+    uses_heap: false,
     reconvergence: Vec::new(),
     word_count: 0,
     long_count: 0,

@@ -1,6 +1,9 @@
 //! A warp: 32 lanes, their registers and their program counters.
 
-use super::{async_copies::AsyncCopies, registers::Registers, warp_splits::WarpSplits, wgmma::WgmmaGroups};
+use super::{
+    async_copies::AsyncCopies, calls::CallStack, registers::Registers, warp_splits::WarpSplits,
+    wgmma::WgmmaGroups,
+};
 use crate::{isa::Program, timing::WarpClock};
 
 /// A warp of a block.
@@ -22,6 +25,7 @@ pub(crate) struct Warp {
     pub proxy_fence: u32,
     /// Local memory, lane after lane.
     pub local: Vec<u8>,
+    pub stack: CallStack,
     /// The allocation that it last accessed.
     pub last_view: usize,
     pub copies: AsyncCopies,
@@ -44,6 +48,7 @@ impl Warp {
             floor: 0,
             proxy_fence: 0,
             local: vec![0; 32 * program.local_bytes],
+            stack: CallStack::new(program),
             last_view: 0,
             copies: AsyncCopies::default(),
             wgmma: WgmmaGroups::default(),
@@ -78,6 +83,7 @@ impl Warp {
         self.floor = 0;
         self.proxy_fence = 0;
         self.local.fill(0);
+        self.stack.clear();
         self.copies = AsyncCopies::default();
         self.wgmma = WgmmaGroups::default();
         self.at_cluster = None;

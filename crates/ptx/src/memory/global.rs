@@ -325,6 +325,16 @@ impl Global {
         Ok(())
     }
 
+    /// Calls a function with every word of every allocation but the one at `heap`.
+    pub fn words(&self, heap: u64, see: &mut dyn FnMut(u64)) {
+        let usable = |allocation: &&Allocation| !allocation.freed && !allocation.reserved;
+        for allocation in self.allocations.iter().filter(usable).filter(|other| other.base != heap) {
+            for offset in (0..allocation.bytes / 8 * 8).step_by(8) {
+                see(allocation.load(offset, 8));
+            }
+        }
+    }
+
     /// Memory as a launch sees it. If races are looked for, every `granule` bytes have a record.
     pub fn views(&self, granule: usize, races: bool) -> Result<Vec<View<'_>>, PtxError> {
         let mut views = Vec::with_capacity(self.allocations.len());
@@ -357,6 +367,16 @@ impl View<'_> {
         let count = if races && !allocation.freed { allocation.bytes.div_ceil(granule) } else { 0 };
         let granule_bits = granule.trailing_zeros();
         Some(View { allocation, writes: zeros(count)?, reads: zeros(count)?, granule_bits })
+    }
+
+    /// Makes a range of bytes as new: neither written nor accessed. Its start is a multiple of 8.
+    pub fn forget(&self, offset: usize, bytes: usize) {
+        let words = offset / 8..(offset + bytes).div_ceil(8);
+        self.allocation.written[words].iter().for_each(|flags| flags.store(0, Relaxed));
+        let records = self.granules(offset, bytes);
+        let records = records.start.min(self.writes.len())..records.end.min(self.writes.len());
+        self.writes[records.clone()].iter().for_each(|record| record.store(0, Relaxed));
+        self.reads[records].iter().for_each(|record| record.store(0, Relaxed));
     }
 
     /// The granules of a range of bytes.

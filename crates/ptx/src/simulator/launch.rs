@@ -11,8 +11,9 @@ use super::{Kernel, Module, Simulator};
 use crate::{
     check::{Finding, FindingKind, Findings, Seen, SourceLine},
     counters::Counters,
+    device_runtime::{DeviceHeap, DeviceOutput, Printed},
     error::PtxError,
-    isa::Line,
+    isa::{Line, Unsupported},
     machine::{self, Constants, Geometry, Launched, Unit},
     memory::TensorMap,
 };
@@ -79,6 +80,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What it cost.
     pub counters: Counters,
+    /// What it printed.
+    pub printf: DeviceOutput,
 }
 
 impl Simulator {
@@ -93,12 +96,19 @@ impl Simulator {
         config: &LaunchConfig,
     ) -> Result<Report, PtxError> {
         let kernel = module.kernel(kernel)?;
+        self.launches += 1;
+        if kernel.program.uses_heap && self.heap.is_none() {
+            let bytes = self.limits.heap_bytes;
+            self.heap = Some(DeviceHeap::new(self.global.allocate(bytes)?, bytes as u64));
+        }
         let launched = self.launched(kernel, config, self.checks.races)?;
         let geometry = launched.geometry;
         let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let clusters = geometry.cluster_count();
-        let workers = (rayon::current_num_threads() as u64).min(clusters);
-        let parts: Vec<(Findings, Counters)> = (0..workers)
+        // What `malloc` returns depends on the order of blocks.
+        let most = if kernel.program.uses_heap { 1 } else { rayon::current_num_threads() as u64 };
+        let workers = most.min(clusters);
+        let parts: Vec<Unit<'_>> = (0..workers)
             .into_par_iter()
             .map(|_| {
                 let mut unit = Unit::new(&launched);
@@ -111,15 +121,45 @@ impl Simulator {
                         over.store(true, Ordering::Relaxed);
                     }
                 }
-                (unit.findings, unit.counters)
+                unit
             })
             .collect();
-        let (mut findings, mut counters) = (Findings::default(), Counters::default());
-        for (found, counted) in parts {
-            findings.merge(found);
-            counters.merge(&counted);
+        if let Some(failure) = parts.iter().filter_map(|unit| unit.failure).min() {
+            return Err(unsupported(failure, module, kernel));
         }
-        Ok(Report { findings: located(findings, module, kernel, &geometry), counters })
+        let (mut findings, mut counters) = (Findings::default(), Counters::default());
+        let mut printed = Printed::default();
+        let aborted = parts.iter().any(|unit| unit.aborted);
+        for unit in parts {
+            findings.merge(unit.findings);
+            counters.merge(&unit.counters);
+            printed.merge(unit.printed);
+        }
+        if !aborted {
+            self.add_leaks(&launched, &mut findings);
+        }
+        let printf = printed.finish(self.limits.printf_bytes);
+        Ok(Report { findings: located(findings, module, kernel, &geometry), counters, printf })
+    }
+
+    /// Adds blocks of the heap that the launch allocated and lost.
+    fn add_leaks(&self, launched: &Launched<'_>, findings: &mut Findings) {
+        let (Some(heap), Some(view)) = (&self.heap, launched.heap_view) else { return };
+        let words = |see: &mut dyn FnMut(u64)| self.global.words(heap.base, see);
+        let memory = launched.views[view].allocation;
+        let inner = |start: u64, bytes: u64, see: &mut dyn FnMut(u64)| {
+            let start = start as usize;
+            for offset in (start..start + bytes as usize / 8 * 8).step_by(8) {
+                see(memory.load(offset, 8));
+            }
+        };
+        for block in heap.leaks(launched.number, words, inner) {
+            findings.add(FindingKind::Leak, block.pc, || {
+                let message =
+                    format!("loses {} bytes from malloc: nothing points to them any more", block.bytes);
+                (block.block, block.thread, None, message)
+            });
+        }
     }
 
     /// A launch as all workers see it. Access records are kept if races are looked for.
@@ -139,6 +179,11 @@ impl Simulator {
             wide: machine::wide(),
             races,
             nonfinite: self.checks.nonfinite,
+            limits: self.limits,
+            sink: self.sink.as_ref(),
+            heap: self.heap.as_ref(),
+            heap_view: self.heap.as_ref().and_then(|heap| self.global.find(heap.base, 1).ok()),
+            number: self.launches,
             timed: false,
             steps_left: AtomicU64::new(self.checks.steps),
             multiprocessors: self.chip.multiprocessors,
@@ -212,6 +257,17 @@ impl Simulator {
         }
         Ok(Geometry { grid, block, cluster, dynamic_shared: shared_bytes })
     }
+}
+
+/// The error about an instruction that was reached and is not supported.
+pub(crate) fn unsupported(failure: (u64, u32, u32), module: &Module, kernel: &Kernel) -> PtxError {
+    let (_, pc, number) = failure;
+    let program = &kernel.program;
+    let Unsupported { place, what, instruction } = program.unsupported[number as usize].clone();
+    let line = program.lines[program.instructions[pc as usize].line as usize];
+    let file = module.files.get(line.file as usize).filter(|_| line.source > 0);
+    let source_line = file.map(|file| SourceLine { file: file.clone(), line: line.source });
+    PtxError::Unsupported { place, what, instruction, source_line }
 }
 
 /// Findings with their source lines and coordinates.

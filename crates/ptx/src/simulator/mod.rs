@@ -3,11 +3,19 @@
 mod launch;
 mod module;
 
+pub(crate) use launch::unsupported;
 pub use launch::{Argument, LaunchConfig, Report};
 pub(crate) use module::Kernel;
 pub use module::Module;
 
-use crate::{chip::ChipSpec, error::PtxError, memory::Global};
+use std::sync::Arc;
+
+use crate::{
+    chip::ChipSpec,
+    device_runtime::{DeviceHeap, DeviceLimits, OutputSink},
+    error::PtxError,
+    memory::{FUNCTION_WINDOW, Global},
+};
 
 /// An address in the simulated device's memory.
 pub type DeviceAddress = u64;
@@ -39,18 +47,50 @@ pub struct Simulator {
     chip: ChipSpec,
     checks: Checks,
     global: Global,
+    limits: DeviceLimits,
+    /// The heap of `malloc`, once a kernel has used it.
+    heap: Option<DeviceHeap>,
+    /// Where the addresses of the next module's functions start.
+    functions_end: u64,
+    /// How many launches there were.
+    launches: u64,
+    sink: Option<OutputSink>,
 }
 
 impl Simulator {
     /// A device with the default checks.
     pub fn new(chip: ChipSpec) -> Simulator {
-        Simulator { chip, checks: Checks::default(), global: Global::default() }
+        Simulator {
+            chip,
+            checks: Checks::default(),
+            global: Global::default(),
+            limits: DeviceLimits::default(),
+            heap: None,
+            functions_end: FUNCTION_WINDOW,
+            launches: 0,
+            sink: None,
+        }
     }
 
     /// Sets what launches check.
     #[must_use]
     pub fn with_checks(mut self, checks: Checks) -> Simulator {
         self.checks = checks;
+        self
+    }
+
+    /// Sets the limits of the device's run-time library. That of the heap counts only before a kernel has used it.
+    #[must_use]
+    pub fn with_limits(mut self, limits: DeviceLimits) -> Simulator {
+        self.limits = limits;
+        self
+    }
+
+    /// Also gives what kernels print to a function, as they print it. Blocks that run at the same time may call it in any order; the
+    /// [`Report`] has the same text in a fixed one.
+    #[must_use]
+    pub fn with_output(mut self, sink: impl Fn(&str) + Send + Sync + 'static) -> Simulator {
+        self.sink = Some(OutputSink(Arc::new(sink)));
         self
     }
 

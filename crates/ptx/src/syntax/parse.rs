@@ -2,7 +2,7 @@
 
 use super::{
     token::{self, Placed, Token},
-    tree::{Function, Instruction, Location, Module, Operand, Space, Statement, Value, Variable},
+    tree::{Function, Instruction, Location, Module, Operand, Prototype, Space, Statement, Value, Variable},
 };
 use crate::error::{Place, PtxError};
 
@@ -126,7 +126,12 @@ impl<'a> Parser<'a, '_> {
                 self.skip_braces()?;
             }
             ".pragma" => self.skip_statement()?,
-            ".alias" => self.skip_statement()?,
+            ".alias" => {
+                let alias = self.word("a function's other name")?;
+                self.expect(b',')?;
+                module.aliases.push((alias, self.word("a function")?));
+                self.expect(b';')?;
+            }
             ".visible" | ".extern" | ".weak" | ".common" | ".entry" | ".func" | ".global" | ".const"
             | ".shared" => {
                 self.at -= 1;
@@ -175,6 +180,17 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
+    fn skip_parentheses(&mut self) -> Result<(), PtxError> {
+        self.expect(b'(')?;
+        while !self.takes(b')') {
+            if self.peek().is_none() {
+                return self.unexpected("')'");
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
     fn definition(&mut self, module: &mut Module<'a>) -> Result<(), PtxError> {
         let mut external = false;
         loop {
@@ -186,7 +202,7 @@ impl<'a> Parser<'a, '_> {
             self.at += 1;
         }
         if matches!(self.peek(), Some(Token::Word(".entry" | ".func"))) {
-            if let Some(function) = self.function()? {
+            if let Some(function) = self.function(module)? {
                 module.functions.push(function);
             }
             return Ok(());
@@ -198,7 +214,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// A function, or `None` for a declaration.
-    fn function(&mut self) -> Result<Option<Function<'a>>, PtxError> {
+    fn function(&mut self, module: &mut Module<'a>) -> Result<Option<Function<'a>>, PtxError> {
         let entry = self.word("a function")? == ".entry";
         let results = if self.peek() == Some(Token::Mark(b'(')) { self.parameters()? } else { Vec::new() };
         let place = self.place();
@@ -219,6 +235,7 @@ impl<'a> Parser<'a, '_> {
             match self.peek() {
                 Some(Token::Mark(b';')) => {
                     self.at += 1;
+                    module.declared.push(name);
                     return Ok(None);
                 }
                 Some(Token::Mark(b'{')) => break,
@@ -231,10 +248,16 @@ impl<'a> Parser<'a, '_> {
                             function.threads_required = true;
                         }
                         ".reqnctapercluster" => function.cluster = Some(self.extents()?),
-                        ".minnctapersm" | ".maxnreg" | ".maxnctapersm" | ".maxclusterrank" => {
+                        ".minnctapersm"
+                        | ".maxnreg"
+                        | ".maxnctapersm"
+                        | ".maxclusterrank"
+                        | ".abi_preserve"
+                        | ".abi_preserve_control" => {
                             self.integer()?;
                         }
                         ".noreturn" | ".explicitcluster" | ".blocksareclusters" => {}
+                        ".attribute" => self.skip_parentheses()?,
                         ".pragma" => self.skip_statement()?,
                         _ => {
                             self.at -= 1;
@@ -299,15 +322,8 @@ impl<'a> Parser<'a, '_> {
                 ".v4" => lanes = 4,
                 // An attribute of a pointer parameter: the state space that it points to.
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" | ".managed" => {}
-                ".attribute" => {
-                    self.expect(b'(')?;
-                    while !self.takes(b')') {
-                        if self.peek().is_none() {
-                            return self.unexpected("')'");
-                        }
-                        self.at += 1;
-                    }
-                }
+                ".v8" => lanes = 8,
+                ".attribute" => self.skip_parentheses()?,
                 _ if word.starts_with('.') && type_name.is_none() => type_name = Some(&word[1..]),
                 _ if word.starts_with('.') => {
                     return Err(PtxError::syntax(place, format!("unexpected {word} in a declaration")));
@@ -362,27 +378,25 @@ impl<'a> Parser<'a, '_> {
                 Some(Token::Mark(b'{')) => depth += 1,
                 Some(Token::Mark(b'}')) if depth > 0 => depth -= 1,
                 Some(Token::Mark(b',')) if depth > 0 => {}
+                // Some bytes of an address: `0xFF00(generic(x)+8)`.
+                Some(Token::Integer(mask)) if self.peek_after() == Some(Token::Mark(b'(')) => {
+                    self.at += 2;
+                    let inner = self.word("a variable")?;
+                    self.at -= 1;
+                    let (name, offset) = self.symbol_address(inner)?;
+                    self.at += 1;
+                    if self.peek() != Some(Token::Mark(b')')) {
+                        return self.unexpected("')'");
+                    }
+                    values.push(Value::Masked(mask, name, offset));
+                }
                 Some(Token::Integer(value)) => {
                     values.push(Value::Integer(if negative { value.wrapping_neg() } else { value }));
                 }
                 Some(Token::Single(bits)) => values.push(Value::Single(bits)),
                 Some(Token::Double(bits)) => values.push(Value::Double(bits)),
                 Some(Token::Word(word)) => {
-                    let mut name = word;
-                    if word == "generic" {
-                        self.at += 1;
-                        self.expect(b'(')?;
-                        name = self.word("a variable")?;
-                        if self.peek() != Some(Token::Mark(b')')) {
-                            return self.unexpected("')'");
-                        }
-                    }
-                    let mut offset = 0;
-                    if self.peek_after() == Some(Token::Mark(b'+')) {
-                        self.at += 2;
-                        offset = self.integer()?;
-                        self.at -= 1;
-                    }
+                    let (name, offset) = self.symbol_address(word)?;
                     values.push(Value::Address(name, offset));
                 }
                 _ => return self.unexpected("a value"),
@@ -392,6 +406,48 @@ impl<'a> Parser<'a, '_> {
                 return Ok(values);
             }
         }
+    }
+
+    /// A symbol's address in an initial value, which starts with a word; stays at its last token.
+    fn symbol_address(&mut self, word: &'a str) -> Result<(&'a str, u64), PtxError> {
+        let mut name = word;
+        if word == "generic" {
+            self.at += 1;
+            self.expect(b'(')?;
+            name = self.word("a variable")?;
+            if self.peek() != Some(Token::Mark(b')')) {
+                return self.unexpected("')'");
+            }
+        }
+        let mut offset = 0;
+        if self.peek_after() == Some(Token::Mark(b'+')) {
+            self.at += 2;
+            offset = self.integer()?;
+            self.at -= 1;
+        }
+        Ok((name, offset))
+    }
+
+    /// Names up to a semicolon.
+    fn names(&mut self, wanted: &str) -> Result<Vec<&'a str>, PtxError> {
+        let mut names = Vec::new();
+        loop {
+            names.push(self.word(wanted)?);
+            if !self.takes(b',') {
+                break;
+            }
+        }
+        self.expect(b';')?;
+        Ok(names)
+    }
+
+    /// The rest of `.callprototype`: results, the name `_`, parameters.
+    fn prototype(&mut self) -> Result<Prototype<'a>, PtxError> {
+        let results = if self.peek() == Some(Token::Mark(b'(')) { self.parameters()? } else { Vec::new() };
+        self.word("_")?;
+        let parameters = if self.peek() == Some(Token::Mark(b'(')) { self.parameters()? } else { Vec::new() };
+        self.skip_statement()?;
+        Ok(Prototype { results, parameters })
     }
 
     fn body(&mut self) -> Result<Vec<Statement<'a>>, PtxError> {
@@ -417,17 +473,15 @@ impl<'a> Parser<'a, '_> {
                 (Some(Token::Mark(b';')), _) => self.at += 1,
                 (Some(Token::Word(label)), Some(Token::Mark(b':'))) => {
                     self.at += 2;
-                    body.push(Statement::Label(label, place));
-                    if self.takes_word(".branchtargets") {
-                        let mut targets = Vec::new();
-                        loop {
-                            targets.push(self.word("a label")?);
-                            if !self.takes(b',') {
-                                break;
-                            }
+                    if self.takes_word(".callprototype") {
+                        body.push(Statement::Prototype(label, self.prototype()?));
+                    } else if self.takes_word(".calltargets") {
+                        body.push(Statement::CallTargets(label, self.names("a function")?));
+                    } else {
+                        body.push(Statement::Label(label, place));
+                        if self.takes_word(".branchtargets") {
+                            body.push(Statement::Targets(label, self.names("a label")?));
                         }
-                        self.expect(b';')?;
-                        body.push(Statement::Targets(label, targets));
                     }
                 }
                 (Some(Token::Word(".loc")), _) => {
