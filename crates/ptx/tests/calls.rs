@@ -127,7 +127,7 @@ fn recursion_to_another_depth_in_every_lane() {
     for (i, &y) in (0..32).zip(&y) {
         assert_eq!(
             y,
-            fibonacci(i % 13) * 1000 + ackermann(i % 3, i % 4) * 10 + (i % 2 ^ 1) + 2,
+            fibonacci(i % 13) * 1000 + ackermann(i % 3, i % 4) * 10 + (1 - i % 2) + 2,
             "thread {i}"
         );
     }

@@ -33,6 +33,7 @@ fn lazy(module: &str, body: &str, names: &[&str]) {
     let ptx = text(module, body);
     assert_eq!(launch(&ptx, 0), Ok((0..32).collect()), "{body}");
     let error = launch(&ptx, 1).unwrap_err();
+    assert_eq!(Bench::new(&ptx, "80").module.unsupported("k"), Ok(vec![error.clone()]));
     let PtxError::Unsupported { place, source_line, .. } = &error else { panic!("{error}") };
     let line = ptx.lines().position(|line| !body.is_empty() && line.starts_with(body)).unwrap() as u32 + 1;
     assert_eq!(place.line, line, "{error}");
@@ -52,6 +53,7 @@ fn instructions_modifiers_registers_and_functions() {
     lazy("", "add.funny.s32 %r3, %r4, %r5;", &["the modifier .funny"]);
     lazy("", "@%p2 bra done; add.funny.s32 %r3, %r4, %r5;", &["the modifier .funny"]);
     lazy("", "mov.b128 %q1, {%rd1, %rd2};", &[]);
+    lazy("", "mov.u32 %r3, %envreg2;", &["the special register %envreg2"]);
     lazy("", "call elsewhere;", &["elsewhere"]);
     lazy(".extern .func elsewhere;", "call elsewhere;", &["elsewhere"]);
     lazy(".extern .global .u32 theirs;", "ld.global.u32 %r3, [theirs];", &["theirs", "another module"]);

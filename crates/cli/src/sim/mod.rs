@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use kinora::files::Inputs;
 use kinora_lab::Element;
 use kinora_outside::read_text;
-use kinora_ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
+use kinora_ptx::{Checks, ChipSpec, DeviceAddress, DeviceLimits, LaunchConfig, Module, Simulator};
 use serde_json::json;
 
 use self::{
@@ -57,7 +57,12 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         nonfinite: arguments.check.contains(&Check::Nan),
         steps: arguments.steps,
     };
-    let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
+    let mut simulator =
+        Simulator::new(chip(arguments).clone()).with_checks(checks).with_limits(DeviceLimits {
+            stack_bytes: arguments.stack,
+            heap_bytes: arguments.heap,
+            ..DeviceLimits::default()
+        });
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;
     let (mut values, mut buffers) = (Vec::new(), Vec::new());
@@ -121,6 +126,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         shown.iter().map(|(number, numbers)| json!({"argument": number, "first": numbers})).collect();
     let found = json!({
         "kernel": kernel, "chip": chip(arguments), "findings": report.findings, "counters": report.counters,
+        "printf": report.printf,
         "prediction": prediction, "buffers": buffers,
     });
     let count = report.findings.len();

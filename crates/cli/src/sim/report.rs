@@ -1,9 +1,9 @@
 //! The report of a simulated launch, as text.
 
 use kinora::quantity::{bytes, prefixed};
-use kinora_ptx::{Counters, InstructionClass, Report, Traffic};
+use kinora_ptx::{Counters, DeviceOutput, InstructionClass, Report, Traffic};
 
-/// The findings, then the counters.
+/// The findings, what the kernel printed, then the counters.
 pub fn text(kernel: &str, chip: &str, report: &Report) -> String {
     let mut text = format!("{kernel} on a simulated {chip}\n");
     match report.findings.as_slice() {
@@ -14,7 +14,24 @@ pub fn text(kernel: &str, chip: &str, report: &Report) -> String {
             }
         }
     }
-    text + &costs(&report.counters)
+    text + &printed(&report.printf) + &costs(&report.counters)
+}
+
+/// What the kernel printed, under a heading.
+fn printed(output: &DeviceOutput) -> String {
+    let DeviceOutput { text, dropped_calls, dropped_bytes } = output;
+    let mut shown = String::new();
+    if !text.is_empty() {
+        shown = format!("printed by the kernel:\n{text}{}", if text.ends_with('\n') { "" } else { "\n" });
+    }
+    if *dropped_calls > 0 {
+        shown += &format!(
+            "note: {} more that printf printed, from {}, is left out; a device would overwrite the oldest text instead\n",
+            bytes(*dropped_bytes),
+            counted(*dropped_calls, "call")
+        );
+    }
+    shown
 }
 
 fn costs(counters: &Counters) -> String {
@@ -83,4 +100,18 @@ fn moved(traffic: &Traffic, piece: &str) -> String {
 
 fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_text_has_a_heading_and_a_note() {
+        assert_eq!(printed(&DeviceOutput::default()), "");
+        let output = DeviceOutput { text: "a\nb".to_owned(), dropped_calls: 1, dropped_bytes: 12 };
+        let shown = printed(&output);
+        assert!(shown.starts_with("printed by the kernel:\na\nb\nnote: 12 B more"), "{shown}");
+        assert!(shown.contains("from 1 call,"), "{shown}");
+    }
 }

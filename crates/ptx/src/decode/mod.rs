@@ -469,6 +469,9 @@ impl<'a> Decoder<'a, '_> {
             Some(Binding::Unsupported) => {
                 return Err(context.unsupported(format!("a register of the type of {name}")));
             }
+            None if names::is_other_special(name) => {
+                return Err(context.unsupported(format!("the special register {name}")));
+            }
             found => {
                 return Err(match self.symbols.unavailable(name).filter(|_| found.is_none()) {
                     Some(why) => context.unsupported(format!("{name}, {why}")),

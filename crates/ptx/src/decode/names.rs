@@ -324,6 +324,25 @@ impl Symbols {
     }
 }
 
+/// Whether a name is that of a special register that the simulator does not have.
+pub(super) fn is_other_special(name: &str) -> bool {
+    let numbered = |prefix: &str| {
+        let number = name.strip_prefix(prefix).map(|rest| rest.trim_end_matches("_64"));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    ["%envreg", "%pm", "%reserved_smem_offset_"].into_iter().any(numbered)
+        || [
+            "%globaltimer_lo",
+            "%globaltimer_hi",
+            "%is_explicit_cluster",
+            "%current_graph_exec",
+            "%reserved_smem_offset_begin",
+            "%reserved_smem_offset_end",
+            "%reserved_smem_offset_cap",
+        ]
+        .contains(&name)
+}
+
 /// A special register, and whether it has 64 bits.
 pub(super) fn special(name: &str) -> Option<(Special, bool)> {
     let (stem, axis) = match name.rsplit_once('.') {

@@ -214,7 +214,7 @@ mod tests {
         let heap = DeviceHeap::new(1 << 20, 1 << 16);
         let a = heap.allocate(BLOCK, 1).unwrap();
         let b = heap.allocate(BLOCK, 256).unwrap();
-        assert!(b >= a + 56 && b % 256 == 0);
+        assert!(b >= a + 56 && b.is_multiple_of(256));
         assert_eq!(heap.miss(a, 40), None);
         assert_eq!(heap.miss(a + 36, 8), Some(HeapMiss::Beyond { bytes: 40, offset: 36 }));
         assert_eq!(heap.miss(a + 40, 4), Some(HeapMiss::Beyond { bytes: 40, offset: 40 }));

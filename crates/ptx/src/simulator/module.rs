@@ -7,7 +7,7 @@ use crate::{
     decode::{self, Functions, Symbols},
     error::PtxError,
     flow,
-    isa::{Program, Type},
+    isa::{Op, Program, Type},
     rounding_latitude::RoundingLatitude,
     syntax::{
         self,
@@ -120,6 +120,21 @@ impl Module {
     /// If there is no such kernel.
     pub fn rounding_latitude(&self, kernel: &str) -> Result<&RoundingLatitude, PtxError> {
         Ok(&self.kernel(kernel)?.latitude)
+    }
+
+    /// The instructions of a kernel that are not supported: a launch ends with one of these errors if it reaches it. Empty if
+    /// everything is.
+    ///
+    /// # Errors
+    /// If there is no such kernel, or its code is wrong.
+    pub fn unsupported(&self, kernel: &str) -> Result<Vec<PtxError>, PtxError> {
+        let kernel = self.kernel(kernel)?;
+        let instructions = kernel.program.instructions.iter().zip(0..);
+        let numbers = instructions.filter_map(|(instruction, pc)| match instruction.op {
+            Op::Unsupported(number) => Some((0, pc, number)),
+            _ => None,
+        });
+        Ok(numbers.map(|failure| super::unsupported(failure, self, kernel)).collect())
     }
 
     pub(crate) fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
