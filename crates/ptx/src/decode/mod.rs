@@ -13,6 +13,7 @@ mod matrix;
 mod memory;
 mod modifiers;
 mod names;
+mod subroutines;
 
 use std::collections::{HashMap, HashSet};
 
@@ -124,7 +125,7 @@ struct Decoder<'a, 's> {
     /// Whether functions are called through pointers.
     calls_pointers: bool,
     /// The stack frame of the subroutine that is being decoded; none in the kernel itself.
-    frame: Option<calls::Frame>,
+    frame: Option<subroutines::Frame>,
     scopes: Scopes<'a>,
     /// Registers of each class so far.
     registers: [usize; 3],

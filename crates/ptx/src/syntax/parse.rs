@@ -2,7 +2,7 @@
 
 use super::{
     token::{self, Placed, Token},
-    tree::{Function, Instruction, Location, Module, Operand, Prototype, Space, Statement, Value, Variable},
+    tree::{Function, Instruction, Location, Module, Operand, Statement},
 };
 use crate::error::{Place, PtxError};
 
@@ -23,22 +23,22 @@ pub(crate) fn parse(text: &str) -> Result<Module<'_>, PtxError> {
     Ok(module)
 }
 
-struct Parser<'a, 't> {
+pub(super) struct Parser<'a, 't> {
     text: &'a str,
-    tokens: &'t [Placed<'a>],
-    at: usize,
+    pub(super) tokens: &'t [Placed<'a>],
+    pub(super) at: usize,
 }
 
 impl<'a> Parser<'a, '_> {
-    fn peek(&self) -> Option<Token<'a>> {
+    pub(super) fn peek(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at).map(|placed| placed.token)
     }
 
-    fn peek_after(&self) -> Option<Token<'a>> {
+    pub(super) fn peek_after(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at + 1).map(|placed| placed.token)
     }
 
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         let end = || {
             let line = u32::try_from(self.text.lines().count()).unwrap_or(u32::MAX);
             Place { line: line.max(1), column: 1 }
@@ -46,7 +46,7 @@ impl<'a> Parser<'a, '_> {
         self.tokens.get(self.at).map_or_else(end, |placed| placed.place)
     }
 
-    fn unexpected<T>(&self, wanted: &str) -> Result<T, PtxError> {
+    pub(super) fn unexpected<T>(&self, wanted: &str) -> Result<T, PtxError> {
         let found = match self.peek() {
             None => "the text ends".to_owned(),
             Some(Token::Word(word)) => format!("found {word}"),
@@ -57,17 +57,17 @@ impl<'a> Parser<'a, '_> {
         Err(PtxError::syntax(self.place(), format!("expected {wanted}, but {found}")))
     }
 
-    fn takes(&mut self, mark: u8) -> bool {
+    pub(super) fn takes(&mut self, mark: u8) -> bool {
         let there = self.peek() == Some(Token::Mark(mark));
         self.at += usize::from(there);
         there
     }
 
-    fn expect(&mut self, mark: u8) -> Result<(), PtxError> {
+    pub(super) fn expect(&mut self, mark: u8) -> Result<(), PtxError> {
         if self.takes(mark) { Ok(()) } else { self.unexpected(&format!("{:?}", char::from(mark))) }
     }
 
-    fn word(&mut self, wanted: &str) -> Result<&'a str, PtxError> {
+    pub(super) fn word(&mut self, wanted: &str) -> Result<&'a str, PtxError> {
         match self.peek() {
             Some(Token::Word(word)) => {
                 self.at += 1;
@@ -84,7 +84,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// An integer with a sign.
-    fn integer(&mut self) -> Result<u64, PtxError> {
+    pub(super) fn integer(&mut self) -> Result<u64, PtxError> {
         let negative = self.takes(b'-');
         match self.peek() {
             Some(Token::Integer(value)) => {
@@ -155,7 +155,7 @@ impl<'a> Parser<'a, '_> {
         Ok((tenths / 10, tenths % 10))
     }
 
-    fn skip_statement(&mut self) -> Result<(), PtxError> {
+    pub(super) fn skip_statement(&mut self) -> Result<(), PtxError> {
         while !self.takes(b';') {
             if self.peek().is_none() {
                 return self.unexpected("';'");
@@ -180,7 +180,7 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
-    fn skip_parentheses(&mut self) -> Result<(), PtxError> {
+    pub(super) fn skip_parentheses(&mut self) -> Result<(), PtxError> {
         self.expect(b'(')?;
         while !self.takes(b')') {
             if self.peek().is_none() {
@@ -284,150 +284,6 @@ impl<'a> Parser<'a, '_> {
         Ok(extents)
     }
 
-    fn parameters(&mut self) -> Result<Vec<Variable<'a>>, PtxError> {
-        self.expect(b'(')?;
-        let mut all = Vec::new();
-        while !self.takes(b')') {
-            if !all.is_empty() {
-                self.expect(b',')?;
-            }
-            all.push(self.variable()?);
-        }
-        Ok(all)
-    }
-
-    /// A declaration without its terminator, which the caller takes.
-    fn variable(&mut self) -> Result<Variable<'a>, PtxError> {
-        let space = match self.word("a state space")? {
-            ".reg" => Space::Register,
-            ".global" => Space::Global,
-            ".const" => Space::Constant,
-            ".shared" | ".shared::cta" => Space::Shared,
-            ".local" => Space::Local,
-            ".param" => Space::Parameter,
-            _ => {
-                self.at -= 1;
-                return self.unexpected("a state space");
-            }
-        };
-        let mut align = 0;
-        let mut lanes = 1;
-        let mut type_name = None;
-        let name = loop {
-            let place = self.place();
-            let word = self.word("a type")?;
-            match word {
-                ".align" => align = self.integer()?,
-                ".v2" => lanes = 2,
-                ".v4" => lanes = 4,
-                // An attribute of a pointer parameter: the state space that it points to.
-                ".ptr" | ".global" | ".shared" | ".const" | ".local" | ".managed" => {}
-                ".v8" => lanes = 8,
-                ".attribute" => self.skip_parentheses()?,
-                _ if word.starts_with('.') && type_name.is_none() => type_name = Some(&word[1..]),
-                _ if word.starts_with('.') => {
-                    return Err(PtxError::syntax(place, format!("unexpected {word} in a declaration")));
-                }
-                _ => break word,
-            }
-        };
-        let place = self.tokens.get(self.at.saturating_sub(1)).map_or_else(|| self.place(), |t| t.place);
-        let Some(type_name) = type_name else {
-            return Err(PtxError::syntax(place, format!("{name} has no type")));
-        };
-        let mut variable = Variable {
-            space,
-            name,
-            place,
-            type_name,
-            lanes,
-            copies: None,
-            align,
-            elements: Some(1),
-            external: false,
-            values: Vec::new(),
-        };
-        if self.takes(b'<') {
-            variable.copies = Some(self.integer()?);
-            self.expect(b'>')?;
-        }
-        while self.takes(b'[') {
-            if self.takes(b']') {
-                variable.elements = None;
-                continue;
-            }
-            let count = self.integer()?;
-            let product = variable.elements.unwrap_or(1).checked_mul(count);
-            variable.elements =
-                Some(product.ok_or_else(|| PtxError::syntax(place, format!("{name} is too large")))?);
-            self.expect(b']')?;
-        }
-        if self.takes(b'=') {
-            variable.values = self.values()?;
-        }
-        Ok(variable)
-    }
-
-    /// An initial value; nested braces are flattened.
-    fn values(&mut self) -> Result<Vec<Value<'a>>, PtxError> {
-        let mut values = Vec::new();
-        let mut depth = 0u32;
-        loop {
-            let negative = self.takes(b'-');
-            match self.peek() {
-                Some(Token::Mark(b'{')) => depth += 1,
-                Some(Token::Mark(b'}')) if depth > 0 => depth -= 1,
-                Some(Token::Mark(b',')) if depth > 0 => {}
-                // Some bytes of an address: `0xFF00(generic(x)+8)`.
-                Some(Token::Integer(mask)) if self.peek_after() == Some(Token::Mark(b'(')) => {
-                    self.at += 2;
-                    let inner = self.word("a variable")?;
-                    self.at -= 1;
-                    let (name, offset) = self.symbol_address(inner)?;
-                    self.at += 1;
-                    if self.peek() != Some(Token::Mark(b')')) {
-                        return self.unexpected("')'");
-                    }
-                    values.push(Value::Masked(mask, name, offset));
-                }
-                Some(Token::Integer(value)) => {
-                    values.push(Value::Integer(if negative { value.wrapping_neg() } else { value }));
-                }
-                Some(Token::Single(bits)) => values.push(Value::Single(bits)),
-                Some(Token::Double(bits)) => values.push(Value::Double(bits)),
-                Some(Token::Word(word)) => {
-                    let (name, offset) = self.symbol_address(word)?;
-                    values.push(Value::Address(name, offset));
-                }
-                _ => return self.unexpected("a value"),
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(values);
-            }
-        }
-    }
-
-    /// A symbol's address in an initial value, which starts with a word; stays at its last token.
-    fn symbol_address(&mut self, word: &'a str) -> Result<(&'a str, u64), PtxError> {
-        let mut name = word;
-        if word == "generic" {
-            self.at += 1;
-            self.expect(b'(')?;
-            name = self.word("a variable")?;
-            if self.peek() != Some(Token::Mark(b')')) {
-                return self.unexpected("')'");
-            }
-        }
-        let mut offset = 0;
-        if self.peek_after() == Some(Token::Mark(b'+')) {
-            self.at += 2;
-            offset = self.integer()?;
-            self.at -= 1;
-        }
-        Ok((name, offset))
-    }
-
     /// Names up to a semicolon.
     fn names(&mut self, wanted: &str) -> Result<Vec<&'a str>, PtxError> {
         let mut names = Vec::new();
@@ -439,15 +295,6 @@ impl<'a> Parser<'a, '_> {
         }
         self.expect(b';')?;
         Ok(names)
-    }
-
-    /// The rest of `.callprototype`: results, the name `_`, parameters.
-    fn prototype(&mut self) -> Result<Prototype<'a>, PtxError> {
-        let results = if self.peek() == Some(Token::Mark(b'(')) { self.parameters()? } else { Vec::new() };
-        self.word("_")?;
-        let parameters = if self.peek() == Some(Token::Mark(b'(')) { self.parameters()? } else { Vec::new() };
-        self.skip_statement()?;
-        Ok(Prototype { results, parameters })
     }
 
     fn body(&mut self) -> Result<Vec<Statement<'a>>, PtxError> {
@@ -501,25 +348,6 @@ impl<'a> Parser<'a, '_> {
                     body.push(Statement::Instruction(self.instruction()?));
                 }
                 _ => return self.unexpected("an instruction"),
-            }
-        }
-    }
-
-    fn more_names(&mut self, body: &mut Vec<Statement<'a>>) -> Result<(), PtxError> {
-        let Some(Statement::Declaration(first)) = body.last().cloned() else {
-            return self.unexpected("a declaration");
-        };
-        loop {
-            let place = self.place();
-            let name = self.word("a name")?;
-            let mut copies = None;
-            if self.takes(b'<') {
-                copies = Some(self.integer()?);
-                self.expect(b'>')?;
-            }
-            body.push(Statement::Declaration(Variable { name, place, copies, ..first.clone() }));
-            if !self.takes(b',') {
-                return Ok(());
             }
         }
     }
