@@ -272,7 +272,7 @@ impl Unit<'_> {
     /// Reads local memory, or writes `value` to it.
     fn local(&mut self, warp: &mut Warp, access: LaneAccess, value: Option<u64>) -> u64 {
         let LaneAccess { lane, address, bytes, .. } = access;
-        let size = warp.stack.end[lane];
+        let size = warp.stack.end(lane);
         if address.checked_add(bytes as u64).is_none_or(|end| end > u64::from(size)) {
             self.report_access(warp, FindingKind::OutOfBounds, access, || {
                 format!("accesses {bytes} bytes at offset {address} of the {size}-byte local memory")

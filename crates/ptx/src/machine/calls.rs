@@ -42,6 +42,12 @@ struct Frame {
     longs: Vec<Longs>,
     predicates: Vec<u32>,
     /// The caller's frame.
+    caller: LaneFrames,
+}
+
+/// Where the frames of a warp's lanes start and end.
+#[derive(Clone, Copy, Debug)]
+struct LaneFrames {
     base: [u32; 32],
     end: [u32; 32],
 }
@@ -49,9 +55,8 @@ struct Frame {
 /// The stacks of a warp's lanes. They are in local memory, behind the kernel's own variables.
 #[derive(Debug)]
 pub(crate) struct CallStack {
-    /// Where each lane's frame starts and ends.
-    pub base: [u32; 32],
-    pub end: [u32; 32],
+    /// Where each lane's frame starts and ends; none before anything is called.
+    lanes: Option<Box<LaneFrames>>,
     /// Bytes of local memory that each lane has so far.
     pub stride: usize,
     kernel_bytes: u32,
@@ -61,20 +66,27 @@ pub(crate) struct CallStack {
 
 impl CallStack {
     pub fn new(program: &Program) -> CallStack {
-        let kernel_bytes = program.local_bytes as u32;
         CallStack {
-            base: [0; 32],
-            end: [kernel_bytes; 32],
+            lanes: None,
             stride: program.local_bytes,
-            kernel_bytes,
+            kernel_bytes: program.local_bytes as u32,
             frames: Vec::new(),
         }
     }
 
     pub fn clear(&mut self) {
-        self.base = [0; 32];
-        self.end = [self.kernel_bytes; 32];
+        self.lanes = None;
         self.frames.clear();
+    }
+
+    /// Where a lane's frame ends.
+    pub fn end(&self, lane: usize) -> u32 {
+        self.lanes.as_ref().map_or(self.kernel_bytes, |lanes| lanes.end[lane])
+    }
+
+    fn lanes(&mut self) -> &mut LaneFrames {
+        let end = [self.kernel_bytes; 32];
+        self.lanes.get_or_insert_with(|| Box::new(LaneFrames { base: [0; 32], end }))
     }
 
     fn set_frame(&mut self, point: u32, frame: Frame) {
@@ -102,18 +114,23 @@ impl Unit<'_> {
         match caller.target {
             Some(target) => groups.push((target, step.mask)),
             None => {
-                for lane in (0..32).filter(|lane| step.mask >> lane & 1 == 1) {
+                let mut addresses: Vec<(u64, u32)> = Vec::new();
+                for_lanes(step.mask, |lane| {
                     let address = self.lane(warp, step.operands[0], lane);
+                    match addresses.iter_mut().find(|known| known.0 == address) {
+                        Some(known) => known.1 |= 1 << lane,
+                        None => addresses.push((address, 1 << lane)),
+                    }
+                });
+                for (address, lanes) in addresses {
                     let found = program.subroutines.iter().position(|known| known.address == address);
                     let Some(target) = found else {
+                        let lane = lanes.trailing_zeros() as usize;
                         return self.report_call(warp, step, lane, FindingKind::InvalidCall, || {
                             format!("calls the address {address:#x}, where there is no function")
                         });
                     };
-                    match groups.iter_mut().find(|group| group.0 == target as u32) {
-                        Some(group) => group.1 |= 1 << lane,
-                        None => groups.push((target as u32, 1 << lane)),
-                    }
+                    groups.push((target as u32, lanes));
                 }
             }
         }
@@ -140,13 +157,14 @@ impl Unit<'_> {
             let called = &program.subroutines[target as usize];
             let frame = save(warp, caller, site, target);
             for_lanes(lanes, |lane| {
-                let base = warp.stack.end[lane].next_multiple_of(FRAME_ALIGNMENT);
+                let base = frame.caller.end[lane].next_multiple_of(FRAME_ALIGNMENT);
                 let base = base + saved_bytes(caller);
                 for (given, wanted) in caller.arguments.iter().zip(&called.parameters) {
-                    copy(warp, lane, warp.stack.base[lane], *given, base, *wanted);
+                    copy(warp, lane, frame.caller.base[lane], *given, base, *wanted);
                 }
-                warp.stack.base[lane] = base;
-                warp.stack.end[lane] = base + called.frame_bytes;
+                let own = warp.stack.lanes();
+                own.base[lane] = base;
+                own.end[lane] = base + called.frame_bytes;
             });
             warp.stack.set_frame(point, frame);
         }
@@ -164,7 +182,7 @@ impl Unit<'_> {
         let most = (warp.stack.kernel_bytes as usize).saturating_add(self.launched.limits.stack_bytes);
         let mut needed = 0;
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
-            let base = (warp.stack.end[lane] as usize).next_multiple_of(FRAME_ALIGNMENT as usize);
+            let base = (warp.stack.end(lane) as usize).next_multiple_of(FRAME_ALIGNMENT as usize);
             let end = base + saved_bytes(caller) as usize + called.frame_bytes as usize;
             if end > most {
                 return Err(lane);
@@ -188,12 +206,13 @@ impl Unit<'_> {
         let (caller, called) =
             (&program.calls[frame.site as usize], &program.subroutines[frame.subroutine as usize]);
         for_lanes(step.mask, |lane| {
-            let from = warp.stack.base[lane];
+            let from = warp.stack.lanes().base[lane];
             for (wanted, given) in caller.results.iter().zip(&called.results) {
-                copy(warp, lane, from, *given, frame.base[lane], *wanted);
+                copy(warp, lane, from, *given, frame.caller.base[lane], *wanted);
             }
-            warp.stack.base[lane] = frame.base[lane];
-            warp.stack.end[lane] = frame.end[lane];
+            let own = warp.stack.lanes();
+            own.base[lane] = frame.caller.base[lane];
+            own.end[lane] = frame.caller.end[lane];
         });
         restore(warp, caller, &frame, step.mask);
         warp.stack.frames[point as usize] = Some(frame);
@@ -221,11 +240,11 @@ impl Unit<'_> {
         let most = (warp.stack.kernel_bytes as usize).saturating_add(self.launched.limits.stack_bytes);
         match step.instruction.op {
             Op::FrameBase => {
-                let base = warp.stack.base.map(u64::from);
+                let base = warp.stack.lanes().base.map(u64::from);
                 set_long(warp, operand, &base, step.mask);
             }
             Op::SaveStack => {
-                let end = warp.stack.end.map(u64::from);
+                let end = warp.stack.lanes().end.map(u64::from);
                 set_long(warp, operand, &end, step.mask);
             }
             Op::RestoreStack => {
@@ -233,15 +252,16 @@ impl Unit<'_> {
                     let to = self.lane(warp, operand, lane);
                     let to = if to >= LOCAL_WINDOW { to - LOCAL_WINDOW } else { to };
                     // A stack pointer that was not saved in this function changes nothing.
-                    if to >= u64::from(warp.stack.base[lane]) && to <= u64::from(warp.stack.end[lane]) {
-                        warp.stack.end[lane] = to as u32;
+                    let own = warp.stack.lanes();
+                    if to >= u64::from(own.base[lane]) && to <= u64::from(own.end[lane]) {
+                        own.end[lane] = to as u32;
                     }
                 });
             }
             Op::AllocateStack { align } => {
                 for_lanes(step.mask, |lane| {
                     let bytes = self.lane(warp, step.operands[1], lane);
-                    let start = (warp.stack.end[lane] as usize).next_multiple_of(usize::from(align.max(1)));
+                    let start = (warp.stack.end(lane) as usize).next_multiple_of(usize::from(align.max(1)));
                     let end = usize::try_from(bytes).ok().and_then(|bytes| start.checked_add(bytes));
                     let Some(end) = end.filter(|&end| end <= most) else {
                         let limit = self.launched.limits.stack_bytes;
@@ -252,7 +272,7 @@ impl Unit<'_> {
                         return;
                     };
                     warp.grow_local(end, most);
-                    warp.stack.end[lane] = end as u32;
+                    warp.stack.lanes().end[lane] = end as u32;
                     if !operand.is_none() {
                         warp.registers.long_mut(operand)[lane] = start as u64;
                     }
@@ -313,10 +333,10 @@ fn saved_bytes(caller: &CallSite) -> u32 {
     (caller.saved.iter().map(bytes).sum::<u32>() + LINK_BYTES).next_multiple_of(FRAME_ALIGNMENT)
 }
 
-fn save(warp: &Warp, caller: &CallSite, site: u32, subroutine: u32) -> Frame {
-    let (base, end) = (warp.stack.base, warp.stack.end);
+fn save(warp: &mut Warp, caller: &CallSite, site: u32, subroutine: u32) -> Frame {
+    let frames = *warp.stack.lanes();
     let (words, longs, predicates) = (Vec::new(), Vec::new(), Vec::new());
-    let mut frame = Frame { site, subroutine, words, longs, predicates, base, end };
+    let mut frame = Frame { site, subroutine, words, longs, predicates, caller: frames };
     let registers = &warp.registers;
     for &register in &caller.saved {
         match register.class() {

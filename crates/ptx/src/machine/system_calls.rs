@@ -157,7 +157,7 @@ impl Unit<'_> {
             (offset < WINDOW_BYTES).then_some(offset as usize)
         };
         if let Some(offset) = within(LOCAL_WINDOW) {
-            let fits = offset + bytes <= warp.stack.end[lane] as usize;
+            let fits = offset + bytes <= warp.stack.end(lane) as usize;
             return fits.then_some(Bytes::Local(lane * warp.stack.stride + offset));
         }
         if let Some(offset) = within(SHARED_WINDOW) {
