@@ -59,6 +59,8 @@ replays!(
     hub_listing,
     image_encoder,
     lora,
+    matrix_market,
+    matrix_recipe,
     model_index,
     mp4,
     photo,

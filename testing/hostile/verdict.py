@@ -12,7 +12,7 @@ from run import Outcome, Run, execute
 FAULTS = ["panic", "abort", "hang", "file lost", "left behind", "wrong exit", "wrong JSON", "raw escape"]
 
 # 128 and the number of a signal is what shells show for it.
-EXITS = {0, 1, 2, 129, 130, 143}
+EXITS = {0, 1, 2, 3, 129, 130, 143}
 PANICS = [
     b"panicked at", b"RUST_BACKTRACE", b"has overflowed its stack", b"internal error: entered unreachable",
     b"memory allocation of", b"Fatal glibc error", b"fatal runtime error", b"terminate called",
@@ -56,7 +56,7 @@ def text(run: Run, outcome: Outcome) -> list[tuple[str, str]]:
     if controls or "\x9b".encode() in outcome.stderr:
         found.append(("raw escape", f"bytes {sorted(controls) or [0x9B]}"))
     told = run.stderr == "file" and run.stdout == "file"
-    if told and not found and outcome.exits[0] in (1, 2) and not outcome.stderr.strip():
+    if told and not found and outcome.exits[0] in (1, 2, 3) and not outcome.stderr.strip():
         found.append(("wrong exit", "it failed without a word"))
     return found
 

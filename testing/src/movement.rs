@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use half::{bf16, f16};
 use kinora_cpu::reference;
-use kinora_graph::{DType, Graph, Op, Tensor};
+use kinora_graph::{DType, Graph, Op, Tensor, op::Linear};
 use kinora_runtime::Tensors;
 
 use crate::compare::distance;
@@ -69,6 +69,21 @@ pub fn movement_of_layer(op: &Op, operands: &[&Tensor]) -> Vec<f64> {
     let mut nudge = Nudge { state: 1, units: 1.0 };
     let mut nudged = || run(&operands.iter().map(|tensor| nudge.tensor(tensor)).collect::<Vec<_>>());
     furthest(&run(&operands), &[nudged(), nudged(), nudged()])
+}
+
+/// The results of a bf16 product whose norm in front is rounded to bf16, as it is when it is a node of its own. Where the CPU multiplies
+/// bf16 in pairs, the factors are bf16, and so is what the norm gives; elsewhere it is not rounded. Both are right, and nothing between.
+pub fn with_stored_prologue(op: &Op, operands: &[&Tensor]) -> Option<Vec<Tensor>> {
+    let Op::Linear(linear) = op else { return None };
+    let norm = linear.prologue.clone().filter(|_| operands[0].dtype() == DType::BF16)?;
+    let args = linear.operands(operands);
+    let normalised: Vec<&Tensor> = [args.x].into_iter().chain(args.prologue).copied().collect();
+    let stored = reference::run("norm", &Op::Norm(norm), &normalised).unwrap();
+    let product = Linear { prologue: None, ..linear.clone() };
+    let factors = [&stored[0], *args.weight].into_iter();
+    let others = args.scale.into_iter().chain(args.bias).chain(args.epilogue).copied();
+    let operands: Vec<&Tensor> = factors.chain(others).collect();
+    Some(reference::run("product", &Op::Linear(product), &operands).unwrap())
 }
 
 /// How far the results of a graph move, by name, when those of each layer do: by sixteen units, where a layer alone may be

@@ -10,8 +10,6 @@ use clap_complete::Shell;
 
 #[cfg(feature = "cuda")]
 use crate::kernels::arguments::KernelsArgs;
-#[cfg(feature = "simulator")]
-use crate::sim::arguments::SimArgs;
 use crate::{
     bench::arguments::BenchArgs,
     demo_model,
@@ -23,6 +21,8 @@ use crate::{
     models::arguments::ModelsArgs,
     profile::arguments::ProfileArgs,
 };
+#[cfg(feature = "simulator")]
+use crate::{lab::arguments::LabArgs, sim::arguments::SimArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +43,9 @@ Examples:
   kinora bench cpu                  how fast it is, next to PyTorch if that is
                                     installed
   kinora sim kernel.cu …            a CUDA kernel on a simulated GPU
+  kinora lab new sum --like reduction
+                                    a kernel of your own to start from, with its
+                                    task: `kinora lab run sum` checks it
 
 Environment:
   KINORA_MODEL        the model of `generate`, `profile` and `info` if there is
@@ -117,6 +120,9 @@ pub enum Command {
     /// Run a CUDA kernel on a simulated GPU: its bugs and its cost
     #[cfg(feature = "simulator")]
     Sim(Box<SimArgs>),
+    /// Check, time and compare CUDA kernels of your own, without a GPU
+    #[cfg(feature = "simulator")]
+    Lab(LabArgs),
     /// Check what works on this machine, and how to fix the rest
     Doctor(DoctorArgs),
     /// Measure layers and networks, next to PyTorch and earlier results
@@ -148,6 +154,8 @@ impl Command {
             Command::Doctor(arguments) => arguments.json,
             #[cfg(feature = "simulator")]
             Command::Sim(arguments) => arguments.json,
+            #[cfg(feature = "simulator")]
+            Command::Lab(arguments) => arguments.json(),
             Command::Bench(arguments) => arguments.report.json,
             Command::DemoModel(_) | Command::Completions(_) | Command::Man(_) => false,
         }

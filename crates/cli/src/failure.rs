@@ -32,8 +32,11 @@ use crate::{out_of_memory, print_styled, terminal};
 pub const EXIT_USAGE: u8 = 2;
 /// Someone pressed Ctrl-C: 128 plus the signal's number, as shells count it.
 pub const EXIT_INTERRUPTED: u8 = 130;
-/// Everything else.
+/// Everything else; for `kinora sim`, a bug in the kernel.
 const EXIT_FAILED: u8 = 1;
+/// `kinora sim` or `kinora lab` could not run the kernel.
+#[cfg(feature = "simulator")]
+const EXIT_NOT_RUN: u8 = 3;
 
 /// The most characters of a message. A model's file may hold a name of any length, and a compiler may say a lot.
 const LONGEST_MESSAGE: usize = 20_000;
@@ -138,6 +141,25 @@ pub enum Failure {
         /// How many.
         count: usize,
     },
+    /// The lab found that a kernel is wrong, and has reported it.
+    #[cfg(feature = "simulator")]
+    #[error("the kernel is wrong: {count} problem{}", if *count == 1 { "" } else { "s" })]
+    LabFound {
+        /// How many things are wrong.
+        count: usize,
+    },
+    /// The lab could not run a task.
+    #[cfg(feature = "simulator")]
+    #[error("{0}")]
+    LabNotRun(String),
+    /// A file that a new task would have exists already.
+    #[cfg(feature = "simulator")]
+    #[error("{} exists already", .0.display())]
+    LabExists(PathBuf),
+    /// `kinora sim` could not run the kernel, so it says nothing about it.
+    #[cfg(feature = "simulator")]
+    #[error(transparent)]
+    NotRun(Box<Failure>),
     /// `kinora doctor` found something that does not work, and has reported it.
     #[error("these checks failed: {findings}")]
     ChecksFailed {
@@ -221,6 +243,10 @@ impl Failure {
     /// What to do about it, in terms of this program's options, which the libraries do not know.
     fn help(&self) -> Option<String> {
         let text = match self {
+            #[cfg(feature = "simulator")]
+            Failure::LabExists(_) => "choose another name; nothing was written",
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(failure) => return failure.help(),
             Failure::FileExists(_) => "choose another name, or add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
                 "--play-fps sets the frame rate of the file, which is otherwise that of --motion-fps"
@@ -300,6 +326,12 @@ impl Failure {
             Failure::Unreadable { .. } => "input",
             #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
+            #[cfg(feature = "simulator")]
+            Failure::LabFound { .. } | Failure::LabNotRun(_) => "lab",
+            #[cfg(feature = "simulator")]
+            Failure::LabExists(_) => "output",
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(failure) => failure.kind(),
             Failure::Bench(BenchError::Device(_)) => "device",
             Failure::Device(_)
             | Failure::Generate(
@@ -376,8 +408,24 @@ impl Failure {
             | Failure::InterruptedDownload
             | Failure::InterruptedBench { .. }
             | Failure::InterruptedClips { .. } => EXIT_INTERRUPTED,
+            #[cfg(feature = "simulator")]
+            Failure::LabNotRun(_) => EXIT_NOT_RUN,
             Failure::After { failure, .. } => failure.exit_code(),
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(_) => EXIT_NOT_RUN,
             _ => EXIT_FAILED,
+        }
+    }
+
+    /// The same failure, which kept `kinora sim` from running the kernel, unless the command line is wrong, it ran and has
+    /// bugs, or nobody waits for it any more.
+    #[cfg(feature = "simulator")]
+    #[must_use]
+    pub fn not_run(self) -> Failure {
+        match self {
+            Failure::Found { .. } | Failure::After { .. } | Failure::StandardOutput(_) => self,
+            failure if [EXIT_USAGE, EXIT_INTERRUPTED].contains(&failure.exit_code()) => failure,
+            failure => Failure::NotRun(Box::new(failure)),
         }
     }
 

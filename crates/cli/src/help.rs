@@ -7,7 +7,7 @@ use clap::{Command, builder::StyledStr};
 /// The commands by whom they are for.
 const GROUPS: [(&str, &[&str]); 2] = [
     ("Commands", &["generate", "live", "image", "models", "info", "doctor", "completions", "help"]),
-    ("For those who write kernels", &["profile", "bench", "sim", "kernels", "demo-model"]),
+    ("For those who write kernels", &["lab", "sim", "profile", "bench", "kernels", "demo-model"]),
 ];
 
 /// The width of the commands' names.

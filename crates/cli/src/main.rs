@@ -15,6 +15,8 @@ mod info;
 mod interrupt;
 #[cfg(feature = "cuda")]
 mod kernels;
+#[cfg(feature = "simulator")]
+mod lab;
 mod live;
 mod manual;
 mod model;
@@ -69,7 +71,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         #[cfg(feature = "simulator")]
-        Command::Sim(arguments) => sim::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments).map_err(Failure::not_run),
+        #[cfg(feature = "simulator")]
+        Command::Lab(arguments) => lab::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),

@@ -105,6 +105,65 @@ fn atomics_and_local_memory_are_among_the_costs() {
     assert_eq!(counters["local_store_bytes"], 128, "{counters}");
 }
 
+/// Two kernels of one template, none of them `extern "C"`, and a third with a bug.
+const TEMPLATES: &[u8] = b"namespace ns {
+template <typename T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; }
+template __global__ void twice<float>(float *);
+template __global__ void twice<int>(int *);
+}
+__global__ void beyond(const float *x, float *y) {
+    y[threadIdx.x] = x[threadIdx.x + 1];
+}
+";
+
+#[test]
+fn kernels_have_their_names_in_cpp() {
+    let place = Studio::new();
+    let file = place.write("names.cu", TEMPLATES);
+    let launch = ["--grid", "1", "--block", "32", "--show", "1"];
+    let named = |entry: &str, argument: &str| {
+        sim(&file, &[&launch[..], &["--entry", entry, "--arg", argument]].concat())
+    };
+    let ran = named("twice<int>", "i32[32]=3");
+    if no_compiler(&ran) {
+        return;
+    }
+    assert!(ran.code == Some(0) && ran.text().ends_with("argument 0: 6\n"), "{ran:?}");
+    assert!(ran.text().starts_with("void ns::twice<int>(int*) on a simulated"), "{ran:?}");
+    for entry in ["ns::twice<float>", "void ns::twice<float>(float*)", "_ZN2ns5twiceIfEEvPT_"] {
+        let ran = named(entry, "f32[32]=3");
+        assert!(ran.code == Some(0) && ran.text().ends_with("argument 0: 6\n"), "{entry}: {ran:?}");
+    }
+    let several = named("twice", "f32[32]=3");
+    assert_eq!(several.code, Some(2), "{several:?}");
+    for said in ["void ns::twice<float>(float*)", "void ns::twice<int>(int*)"] {
+        assert!(several.stderr.contains(said), "{several:?}");
+    }
+    assert!(sim(&file, &launch).stderr.contains("beyond(const float*, float*)"));
+    assert_eq!(named("thrice", "f32[32]=3").code, Some(2));
+
+    // A finding shows the line's text, and the words of compute-sanitizer.
+    let asked = ["--entry", "beyond", "--arg", "f32[32]=3", "--arg", "f32[32]", "--by-line"];
+    let found = sim(&file, &[&launch[..], &asked].concat());
+    assert_eq!(found.code, Some(1), "{found:?}");
+    let text = found.text();
+    for said in [
+        "OutOfBounds in beyond(const float*, float*)",
+        "Invalid __global__ read of size 4 bytes",
+        "> 7 |     y[threadIdx.x] = x[threadIdx.x + 1];",
+        "names.cu:7: ",
+        "sectors/request",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let predicted = sim(&file, &[&launch[..], &asked, &["--device-profile", "h200", "--json"]].concat());
+    let json = predicted.json();
+    assert_eq!(json["findings"][0]["function"], "beyond(const float*, float*)", "{json}");
+    let lines = json["prediction"]["by_line"]["source"].as_array().unwrap();
+    let line = lines.iter().find(|line| line["source"]["line"] == 7).unwrap();
+    assert!(line["stalls"]["clocks"]["long_scoreboard"].as_f64().unwrap() > 100.0, "{line}");
+}
+
 /// The path, as the user gave it, seen from the folder that the tests run in.
 #[test]
 fn a_finding_names_the_file_as_it_was_given() {
@@ -166,8 +225,8 @@ fn what_cannot_be_run_is_said() {
     let place = Studio::new();
     let ptx = place.write("bad.ptx", b".version 8.0\n.target sm_80\n.address_size 64\nnonsense");
     let grid = ["--grid", "1", "--block", "32"];
-    sim(&ptx, &grid).must_fail(1, &["bad.ptx", "4"]);
-    sim(Path::new("none.cu"), &grid).must_fail(1, &["cannot read none.cu"]);
+    sim(&ptx, &grid).must_fail(3, &["bad.ptx", "4"]);
+    sim(Path::new("none.cu"), &grid).must_fail(3, &["cannot read none.cu"]);
     sim(&ptx, &["--grid", "x", "--block", "1"]).must_fail(2, &["--grid"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--arg", "f33[4]"]).must_fail(2, &["f33"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
@@ -296,7 +355,7 @@ fn a_prediction_says_how_long_and_why() {
     assert_eq!(found["prediction"]["occupancy"]["blocks"], 4, "{found}");
     let calibration = place.write("wrong.json", b"{}");
     let wrong = sim(&source, &[&asked[..], &["--calibration", calibration.to_str().unwrap()]].concat());
-    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    assert_eq!(wrong.code, Some(3), "{wrong:?}");
     assert!(wrong.stderr.contains("wrong.json is not a calibration"), "{wrong:?}");
     sim(&source, &[&words[..], &["--predict-only"]].concat()).must_fail(2, &["--device-profile"]);
 }
@@ -343,6 +402,6 @@ extern "C" __global__ void tile(const __grid_constant__ Map map, float *y) {
     let narrow = format!("tiles:4,3:f32[16,32]=@{}", input.display());
     let refused =
         sim(&file, &["--chip", "h100", "--grid", "1", "--block", "32", "--arg", &narrow, "--arg", "f32[32]"]);
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.stderr.contains("rows of 12 bytes"), "{}", refused.stderr);
 }

@@ -135,6 +135,18 @@ impl Surroundings {
         by_loader.chain(in_folders).collect()
     }
 
+    /// Folders of headers, a set for each install and each folder of Python's packages that has any, in the order in which libraries
+    /// are looked for.
+    pub fn include_folders(&self, wheels: &[&str], has_headers: impl Fn(&Path) -> bool) -> Vec<Vec<PathBuf>> {
+        let installs = self.installs.iter().map(|install| vec![install.join("include")]);
+        let packages = self.environments.iter().flat_map(|environment| site_packages(environment));
+        let in_packages = packages.map(|packages| wheels.iter().map(|wheel| packages.join(wheel)).collect());
+        let there = |folder: &PathBuf| folder.is_dir() && has_headers(folder);
+        let sets =
+            installs.chain(in_packages).map(|set: Vec<PathBuf>| set.into_iter().filter(there).collect());
+        sets.filter(|set: &Vec<PathBuf>| !set.is_empty()).collect()
+    }
+
     /// The result of `load` for the first library that loads.
     ///
     /// # Errors

@@ -76,6 +76,45 @@ impl Element {
         }
     }
 
+    /// The numbers that bytes hold. Beyond 2^53, those of 64-bit integers are rounded.
+    pub fn load(self, bytes: &[u8]) -> Vec<f64> {
+        let load = |piece: &[u8]| {
+            let wide: [u8; 8] = std::array::from_fn(|at| piece.get(at).copied().unwrap_or(0));
+            let [a, b, c, d, ..] = wide;
+            match self {
+                Element::I8 => f64::from(i8::from_le_bytes([a])),
+                Element::U8 => f64::from(a),
+                Element::I16 => f64::from(i16::from_le_bytes([a, b])),
+                Element::U16 => f64::from(u16::from_le_bytes([a, b])),
+                Element::I32 => f64::from(i32::from_le_bytes([a, b, c, d])),
+                Element::U32 => f64::from(u32::from_le_bytes([a, b, c, d])),
+                Element::I64 => i64::from_le_bytes(wide) as f64,
+                Element::U64 => u64::from_le_bytes(wide) as f64,
+                Element::F16 => f16::from_le_bytes([a, b]).to_f64(),
+                Element::Bf16 => bf16::from_le_bytes([a, b]).to_f64(),
+                Element::F32 => f64::from(f32::from_le_bytes([a, b, c, d])),
+                Element::F64 => f64::from_le_bytes(wide),
+            }
+        };
+        bytes.chunks(self.bytes()).map(load).collect()
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Element::ALL.into_iter().find(|(_, element, _)| *element == self).map_or("", |(name, ..)| name)
+    }
+
+    /// The distance from 1 to the next number; 0 for an integer.
+    pub fn epsilon(self) -> f64 {
+        match self {
+            Element::F16 => 9.765_625e-4,
+            Element::Bf16 => 7.8125e-3,
+            Element::F32 => f64::from(f32::EPSILON),
+            Element::F64 => f64::EPSILON,
+            _ => 0.0,
+        }
+    }
+
     /// The numbers that bytes hold, as text.
     pub fn show(self, bytes: &[u8]) -> Vec<String> {
         let show = |piece: &[u8]| {
@@ -115,6 +154,9 @@ mod tests {
             let stored = element.store(3.0);
             assert_eq!(stored.len(), bytes, "{name}");
             assert_eq!(element.show(&stored), ["3"], "{name}");
+            assert_eq!((element.load(&stored), element.name()), (vec![3.0], name));
+            let next = element.load(&element.store(1.0 + element.epsilon()));
+            assert_eq!(next, [1.0 + element.epsilon()], "{name}");
         }
     }
 }

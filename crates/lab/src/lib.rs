@@ -1,5 +1,32 @@
 #![doc = include_str!("../README.md")]
 
+mod attempt;
+pub mod compile;
 mod element;
+pub mod execute;
+mod expression;
+pub mod feedback;
+pub mod inputs;
+#[cfg(feature = "cuda")]
+pub mod kernelbench;
+mod reference;
+pub mod report;
+mod run;
+mod scaffold;
+pub mod spmv;
+mod task;
+mod time;
+mod verify;
 
+pub use attempt::{Attempt, LaunchRecord, Manner, attempt};
 pub use element::Element;
+pub use expression::{Expression, ExpressionError, Scope};
+pub use reference::{Expected, ReferenceError, expected};
+pub use report::{Outcome, Problem, ProblemKind, Verdict};
+pub use run::{GpuChoice, Observer, Options, Stage, results, run};
+pub use scaffold::{ScaffoldError, kinds, scaffold};
+pub use task::{
+    Argument, Arrays, Buffer, LaunchPlan, MAX_BYTES, Place, RandomValues, Reference, Role, Sizes, Task,
+    TaskError, Tolerance, Values, Work,
+};
+pub use verify::{Bound, Comparison, Worst, compare};

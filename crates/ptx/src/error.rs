@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{check::SourceLine, memory::TensorMapError};
+use crate::{
+    check::SourceLine,
+    memory::{TensorMapError, TextureError},
+};
 
 /// A position in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,11 +56,19 @@ pub enum PtxError {
         source_line: Option<SourceLine>,
     },
     /// The module has no such kernel.
-    #[error("the module has no kernel {name}; it has {}", there.join(", "))]
+    #[error("the module has no kernel {name}; it has {}", there.join("; "))]
     NoKernel {
         /// The name that was asked for.
         name: String,
         /// The names of the module's kernels.
+        there: Vec<String>,
+    },
+    /// Several kernels of the module are called like this.
+    #[error("the module has several kernels {name}: {}; give one of these names in full", there.join("; "))]
+    SeveralKernels {
+        /// The name that was asked for.
+        name: String,
+        /// The names of those kernels.
         there: Vec<String>,
     },
     /// A launch that the chip would refuse.
@@ -74,6 +85,9 @@ pub enum PtxError {
     /// A tensor map that the driver would refuse.
     #[error("invalid tensor map: {0}")]
     TensorMap(#[from] TensorMapError),
+    /// An array or a texture that the driver would refuse.
+    #[error("invalid texture: {0}")]
+    Texture(#[from] TextureError),
 }
 
 /// A source line in brackets.

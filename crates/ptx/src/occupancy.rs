@@ -49,6 +49,14 @@ pub struct Occupancy {
 }
 
 impl ChipSpec {
+    /// How many blocks a multiprocessor would hold if only its slots for warps limited them.
+    pub fn full_occupancy(&self, block: &BlockResources) -> Occupancy {
+        let warps = block.threads.max(1).div_ceil(32);
+        let blocks = self.limits.warps / warps;
+        let share = f64::from(blocks * warps) / f64::from(self.limits.warps.max(1));
+        Occupancy { blocks, warps: blocks * warps, share, limit: OccupancyLimit::Warps }
+    }
+
     /// How many blocks a multiprocessor holds.
     pub fn occupancy(&self, block: &BlockResources) -> Occupancy {
         let limits = &self.limits;

@@ -61,7 +61,7 @@ impl RoundingLatitude {
             let list = match name {
                 _ if has("approx") || has("full") => &mut self.approximate,
                 // Integer sums are exact.
-                "mma" | "wgmma" if has("mma") || has("mma_async") => {
+                "mma" | "wmma" | "wgmma" if has("mma") || has("mma_async") => {
                     if has("s32") {
                         continue;
                     }

@@ -30,7 +30,7 @@ const KERNEL: &str = r#"
     mov.u32 %r3, %tid.x;
     mul.wide.u32 %rd3, %r3, 4;
     add.s64 %rd4, %rd2, %rd3;
-    ld.global.nc.L1::no_allocate.u32 %r4, [%rd4];
+    ld.global.L1::no_allocate.u32 %r4, [%rd4];
     mov.u32 %r5, fixed;
     mad.lo.s32 %r6, %r3, 4, %r5;
     st.shared.u32 [%r6], %r4;
@@ -56,7 +56,7 @@ over:
 $L__BB0_2:
     prmt.b32 %r10, %r8, %r4, 30212;
     mov.u64 %rd5, table;
-    ld.global.u32 %r11, [%rd5+4];
+    ld.global.nc.u32 %r11, [%rd5+4];
     add.s32 %r12, %r10, %r11;
     st.global.u32 [%rd4], %r12;
     ret;

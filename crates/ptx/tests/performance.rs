@@ -42,7 +42,7 @@ fn predict(profile: ChipSpec, blocks: u32, turns: u32, calibration: Calibration)
     let module = Module::load(&mut simulator, KERNEL).unwrap();
     let x = simulator.reserve(blocks as usize * 256 * 4);
     let config = LaunchConfig::new(blocks, 256, vec![Argument::U64(x), Argument::U32(turns)]);
-    let options = PredictOptions { registers: Some(16), calibration, follows: false };
+    let options = PredictOptions { registers: Some(16), calibration, ..PredictOptions::default() };
     simulator.predict(&module, "scale", &config, &options).unwrap()
 }
 

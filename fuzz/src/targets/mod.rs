@@ -3,6 +3,7 @@
 mod graph;
 mod hub;
 mod live;
+mod matrix;
 mod model;
 mod photo;
 mod profile;
@@ -37,6 +38,8 @@ pub static TARGETS: &[Target] = &[
     Target { name: "hub_headers", shape: Shape::Lines, max_bytes: 2048, run: hub::headers },
     Target { name: "graph", shape: Shape::Json, max_bytes: 4096, run: graph::json },
     Target { name: "ptx", shape: Shape::Lines, max_bytes: 16384, run: ptx::module },
+    Target { name: "matrix_market", shape: Shape::Lines, max_bytes: 4096, run: matrix::market },
+    Target { name: "matrix_recipe", shape: Shape::Bytes, max_bytes: 128, run: matrix::recipe },
     Target { name: "profile", shape: Shape::Json, max_bytes: 8192, run: profile::json },
     Target { name: "results", shape: Shape::Json, max_bytes: 8192, run: results::json },
 ];

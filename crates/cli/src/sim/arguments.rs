@@ -47,12 +47,21 @@ An argument is one of:
                               a tensor map of such a buffer for TMA copies of
                               16x64 boxes, outermost axis first;
                               tiles:16,64,swizzle128:… swizzles them
+  texture:linear,wrap,normalised:f32x4[64,128]=random
+                              a texture object over an array of 64 rows of 128
+                              texels with 4 channels; the options are point or
+                              linear, wrap, clamp, mirror or border, normalised
+                              (coordinates), unit (integers as numbers up to 1),
+                              layered and cube (layers or faces outermost), and
+                              memory (linear memory, for tex1Dfetch)
+  surface:f32[64,128]         a surface object; surface:layered:…
 
 Types are i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 and f64. An
 im2col tensor map needs the library (kinora-ptx).
 
-Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command
-line is wrong.";
+Exit codes: 0 nothing was found, 1 something was found, 2 the command line is
+wrong, 3 the kernel could not be run, so nothing is known about it: it does not
+compile, the chip refuses the launch, a file cannot be read.";
 
 /// Checks that are off by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,7 +78,7 @@ pub struct SimArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// The kernel's name, if the file has several. In CUDA C++ the kernel must be `extern "C"`.
+    /// The kernel, if the file has several: scale, scale<float>, or its name in the PTX.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub entry: Option<String>,
 
@@ -124,6 +133,10 @@ pub struct SimArgs {
     /// An additional check: nan finds instructions that produce an infinity from finite operands, or a NaN from numbers.
     #[arg(long, value_name = "WHAT", value_enum)]
     pub check: Vec<Check>,
+
+    /// Also print what every source line costs and, with --device-profile, where warps wait.
+    #[arg(long)]
+    pub by_line: bool,
 
     /// Stop the kernel after this many warp instructions; an endless one takes minutes to reach the default.
     #[arg(long, value_name = "COUNT", default_value_t = Checks::default().steps, value_parser = whole_number::<u64>)]

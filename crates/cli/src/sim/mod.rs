@@ -1,13 +1,15 @@
 //! `kinora sim`: a CUDA kernel on a simulated GPU.
 
 pub mod arguments;
+mod lines;
 mod operands;
 mod prediction;
 pub mod quantities;
 mod report;
 mod source;
+mod textures;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kinora::files::Inputs;
 use kinora_lab::Element;
@@ -56,6 +58,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         races: !arguments.no_races,
         nonfinite: arguments.check.contains(&Check::Nan),
         steps: arguments.steps,
+        by_line: arguments.by_line,
     };
     let mut simulator =
         Simulator::new(chip(arguments).clone()).with_checks(checks).with_limits(DeviceLimits {
@@ -65,10 +68,11 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         });
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;
+    let function = module.function(&kernel).map_err(simulated)?;
     let (mut values, mut buffers) = (Vec::new(), Vec::new());
     for (number, operand) in arguments.args.iter().enumerate() {
         let placed = if arguments.predict_only {
-            Ok(operand.reserve(&mut simulator))
+            operand.reserve(&mut simulator)
         } else {
             operand.place(number, &mut simulator)
         };
@@ -88,9 +92,9 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         let unread = arguments.args.iter().filter_map(Operand::buffer).any(Buffer::has_content);
         let notes: Vec<&str> = unread.then_some(UNREAD).into_iter().collect();
         let answer = json!({
-            "kernel": kernel, "chip": chip(arguments), "prediction": prediction, "notes": notes,
+            "kernel": kernel, "function": function, "chip": chip(arguments), "prediction": prediction, "notes": notes,
         });
-        let mut text = format!("{kernel} on a simulated {}\n", chip(arguments).name);
+        let mut text = format!("{function} on a simulated {}\n", chip(arguments).name);
         text += &prediction.map_or_else(String::new, |prediction| prediction::text(&prediction));
         notes.iter().for_each(|note| text += &format!("note: {note}\n"));
         return print(&if arguments.json { format!("{answer}\n") } else { text });
@@ -114,7 +118,8 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         }
     }
     if !arguments.json {
-        print(&report::text(&kernel, &chip(arguments).name, &report))?;
+        let text_of = |file: &str| text_of(arguments, source, file);
+        print(&report::text(function, &chip(arguments).name, &report, text_of))?;
         if let Some(prediction) = &prediction {
             print(&prediction::text(prediction))?;
         }
@@ -125,8 +130,8 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let buffers: Vec<_> =
         shown.iter().map(|(number, numbers)| json!({"argument": number, "first": numbers})).collect();
     let found = json!({
-        "kernel": kernel, "chip": chip(arguments), "findings": report.findings, "counters": report.counters,
-        "printf": report.printf,
+        "kernel": kernel, "function": function, "chip": chip(arguments), "findings": report.findings,
+        "counters": report.counters, "by_line": report.by_line, "printf": report.printf,
         "prediction": prediction, "buffers": buffers,
     });
     let count = report.findings.len();
@@ -165,14 +170,35 @@ fn chip(arguments: &SimArgs) -> &ChipSpec {
 fn entry(arguments: &SimArgs, module: &Module) -> Result<String, Failure> {
     let kernels: Vec<&str> = module.kernels().collect();
     match (&arguments.entry, kernels.as_slice()) {
-        (Some(entry), _) => Ok(entry.clone()),
+        (Some(entry), _) => match module.find(entry) {
+            Ok(kernel) => Ok(kernel.to_owned()),
+            Err(error) => Err(Failure::Usage(format!("--entry {entry}: {error}"))),
+        },
         (None, [only]) => Ok((*only).to_owned()),
         (None, []) => Err(Failure::Simulation(format!("{} contains no kernel", arguments.file.display()))),
         (None, several) => Err(Failure::Usage(format!(
             "the file has several kernels; choose one with --entry: {}",
-            several.join(", ")
+            functions(module, several).join("; ")
         ))),
     }
+}
+
+/// The names of kernels in C++.
+fn functions<'a>(module: &'a Module, kernels: &[&'a str]) -> Vec<&'a str> {
+    kernels.iter().map(|kernel| module.function(kernel).unwrap_or(kernel)).collect()
+}
+
+/// The text of a source file that a finding names: the kernel's own, or one that it includes.
+fn text_of(arguments: &SimArgs, source: Option<&String>, file: &str) -> Option<String> {
+    if let Some(source) = source
+        && Path::new(file) == arguments.file
+    {
+        return Some(source.clone());
+    }
+    // PTX of a stranger may name any file.
+    let known = ["cu", "cuh", "h", "hh", "hpp", "hxx", "inl", "c", "cc", "cpp", "cxx"];
+    let extension = Path::new(file).extension()?.to_str()?;
+    known.contains(&extension).then(|| read_text(Path::new(file), MAX_SOURCE).ok())?
 }
 
 fn placing(error: OperandError) -> Failure {

@@ -6,6 +6,7 @@ use std::{
     str::FromStr,
 };
 
+use super::textures::Texels;
 use kinora_lab::Element;
 use kinora_ptx::{
     Argument, DeviceAddress, MapElement, PtxError, Simulator, Swizzle, TensorMap, TensorMapKind,
@@ -20,6 +21,8 @@ pub enum Operand {
     Buffer(Buffer),
     /// A tensor map of memory, for TMA copies of boxes; the box's extents, outermost axis first.
     Tiles { buffer: Buffer, tile: Vec<u32>, swizzle: Swizzle },
+    /// A texture or a surface.
+    Texels { buffer: Buffer, texels: Texels },
 }
 
 /// Memory for a kernel.
@@ -32,6 +35,11 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// Its extents, outermost axis first.
+    pub fn extents(&self) -> &[usize] {
+        &self.extents
+    }
+
     /// Whether it is filled with anything but one number.
     pub fn has_content(&self) -> bool {
         matches!(self.filling, Filling::Random | Filling::File(_))
@@ -75,8 +83,8 @@ fn of_map(element: Element) -> MapElement {
 }
 
 /// The ways to write an argument.
-const FORMS: &str = "write i32:5, f32:0.5, f32[1000], f32[1000]=0, f32[1000]=random, f32[1000]=@FILE or \
-                     tiles:16,64:f16[512,64]=random";
+const FORMS: &str = "write i32:5, f32:0.5, f32[1000], f32[1000]=0, f32[1000]=random, f32[1000]=@FILE, \
+                     tiles:16,64:f16[512,64]=random, texture:linear:f32[64,64]=random or surface:f32[64,64]";
 
 /// Why an argument cannot be parsed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -110,6 +118,21 @@ pub enum ArgumentError {
     /// A box that is not numbers.
     #[error("{0:?} is not a box; write its extents, as in tiles:16,64:f16[512,64]")]
     Box(String),
+    /// An option that textures or surfaces do not have.
+    #[error(
+        "{0:?} is no option here; a texture can be point or linear, wrap, clamp, mirror or border, normalised, unit, layered, \
+         cube or memory, and a surface layered"
+    )]
+    Texture(String),
+    /// A format or axes that textures do not have.
+    #[error(
+        "a texture or surface has one to three axes, and one for its layers or its six faces; its texels have 1, 2 or 4 \
+         channels of 8 to 32 bits, as in f32x4[64,64]"
+    )]
+    Texels,
+    /// Extents that arrays cannot have.
+    #[error("{0}")]
+    Array(String),
     /// A tensor or a box without elements.
     #[error("a tensor map needs a tensor and a box with at least one element")]
     Empty,
@@ -129,6 +152,12 @@ impl FromStr for Operand {
     fn from_str(text: &str) -> Result<Self, ArgumentError> {
         if let Some(map) = text.strip_prefix("tiles:") {
             return tiles(map);
+        }
+        for (prefix, surface) in [("texture:", false), ("surface:", true)] {
+            if let Some(text) = text.strip_prefix(prefix) {
+                let (texels, buffer) = Texels::parse(text, surface)?;
+                return Ok(Operand::Texels { buffer, texels });
+            }
         }
         if text.contains('[') {
             return text.parse().map(Operand::Buffer);
@@ -242,14 +271,19 @@ impl Operand {
     pub fn buffer(&self) -> Option<&Buffer> {
         match self {
             Operand::Value(_) => None,
-            Operand::Buffer(buffer) | Operand::Tiles { buffer, .. } => Some(buffer),
+            Operand::Buffer(buffer) | Operand::Tiles { buffer, .. } | Operand::Texels { buffer, .. } => {
+                Some(buffer)
+            }
         }
     }
 
     /// Reserves addresses for the operand, without memory behind them.
-    pub fn reserve(&self, simulator: &mut Simulator) -> (Argument, Option<(DeviceAddress, usize)>) {
+    pub fn reserve(
+        &self,
+        simulator: &mut Simulator,
+    ) -> Result<(Argument, Option<(DeviceAddress, usize)>), OperandError> {
         let place = self.buffer().map(|buffer| (simulator.reserve(buffer.bytes()), buffer.bytes()));
-        (self.argument(place), place)
+        Ok((self.argument(place, simulator)?, place))
     }
 
     /// Places the operand on the device: returns the kernel's argument, and the address and size of its memory if it has any.
@@ -262,18 +296,25 @@ impl Operand {
             Some(buffer) => Some((buffer.place(number, simulator)?, buffer.bytes())),
             None => None,
         };
-        Ok((self.argument(place), place))
+        Ok((self.argument(place, simulator)?, place))
     }
 
-    fn argument(&self, place: Option<(DeviceAddress, usize)>) -> Argument {
+    fn argument(
+        &self,
+        place: Option<(DeviceAddress, usize)>,
+        simulator: &mut Simulator,
+    ) -> Result<Argument, OperandError> {
         let address = place.map_or(0, |(address, _)| address);
-        match self {
+        Ok(match self {
             Operand::Value(bytes) => Argument::Bytes(bytes.clone()),
             Operand::Buffer(_) => Argument::U64(address),
             Operand::Tiles { buffer, tile, swizzle } => {
                 Argument::TensorMap(buffer.map(address, tile, *swizzle))
             }
-        }
+            Operand::Texels { buffer, texels } => {
+                Argument::U64(texels.make(buffer, address, simulator).map_err(OperandError::Simulator)?)
+            }
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use kinora::quantity::{bytes, time};
 use kinora_ptx::{Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Simulator};
 
-use super::{arguments::SimArgs, source};
+use super::{arguments::SimArgs, lines, source};
 use crate::failure::Failure;
 
 /// The prediction, if one was asked for. If there is a source, the assembler says how many registers a thread has.
@@ -27,7 +27,8 @@ pub fn predict(
         Some(text) => source::registers(arguments, &name, text)?,
         None => None,
     };
-    let options = PredictOptions { registers, calibration, follows: false };
+    let options =
+        PredictOptions { registers, calibration, by_line: arguments.by_line, ..PredictOptions::default() };
     let predicted = simulator.predict(module, kernel, config, &options);
     predicted.map(Some).map_err(|error| Failure::Simulation(format!("{name}: {error}")))
 }
@@ -65,7 +66,7 @@ pub fn text(prediction: &Prediction) -> String {
         waves(prediction.waves),
         prediction.sampled_blocks
     );
-    let lines = [
+    let all = [
         ("predicted", total),
         ("  of which", parts),
         ("busy", busy(prediction)),
@@ -74,7 +75,8 @@ pub fn text(prediction: &Prediction) -> String {
         ("traffic", traffic),
         ("blocks", blocks),
     ];
-    lines.into_iter().map(|(name, value)| format!("{name:<28} {value}\n")).collect()
+    let text: String = all.into_iter().map(|(name, value)| format!("{name:<28} {value}\n")).collect();
+    text + &prediction.by_line.as_ref().map_or_else(String::new, lines::waits)
 }
 
 /// How often the multiprocessors are filled.

@@ -1,20 +1,36 @@
 //! The report of a simulated launch, as text.
 
 use kinora::quantity::{bytes, prefixed};
-use kinora_ptx::{Counters, DeviceOutput, InstructionClass, Report, Traffic};
+use kinora_ptx::{Counters, DeviceOutput, Finding, InstructionClass, Report, SourceLine, Traffic, excerpt};
 
-/// The findings, what the kernel printed, then the counters.
-pub fn text(kernel: &str, chip: &str, report: &Report) -> String {
+use super::lines;
+
+/// The findings, what the kernel printed, then the counters. `text_of` has the text of a source file, if it is at hand.
+pub fn text(kernel: &str, chip: &str, report: &Report, text_of: impl Fn(&str) -> Option<String>) -> String {
     let mut text = format!("{kernel} on a simulated {chip}\n");
     match report.findings.as_slice() {
         [] => text += "nothing found\n",
         findings => {
             for finding in findings {
-                text += &format!("✗ {finding}\n");
+                text += &format!("✗ {finding}\n{}", source(finding, &text_of));
             }
         }
     }
-    text + &printed(&report.printf) + &costs(&report.counters)
+    text += &printed(&report.printf);
+    text += &costs(&report.counters);
+    text + &report.by_line.as_ref().map_or_else(String::new, lines::counters)
+}
+
+/// The source lines of a finding, and of the earlier access of a race.
+fn source(finding: &Finding, text_of: &impl Fn(&str) -> Option<String>) -> String {
+    let mut places: Vec<&SourceLine> = finding.source.iter().chain(&finding.called_at).collect();
+    places.extend(finding.earlier.iter().filter_map(|earlier| earlier.source.as_ref()));
+    places.dedup();
+    let shown = |place: &SourceLine| match text_of(&place.file).map(|text| excerpt(&text, place.line)) {
+        Some(excerpt) if !excerpt.is_empty() => format!("  {}:{}\n{excerpt}", place.file, place.line),
+        _ => String::new(),
+    };
+    places.into_iter().map(shown).collect()
 }
 
 /// What the kernel printed, under a heading.
@@ -56,6 +72,9 @@ fn costs(counters: &Counters) -> String {
         ("global loads", &counters.global_loads, "sector"),
         ("global stores", &counters.global_stores, "sector"),
         ("global atomics", &counters.global_atomics, "sector"),
+        ("texture loads", &counters.texture_loads, "sector"),
+        ("surface loads", &counters.surface_loads, "sector"),
+        ("surface stores", &counters.surface_stores, "sector"),
         ("shared loads", &counters.shared_loads, "wavefront"),
         ("shared stores", &counters.shared_stores, "wavefront"),
         ("shared atomics", &counters.shared_atomics, "wavefront"),
@@ -90,11 +109,12 @@ fn moved(traffic: &Traffic, piece: &str) -> String {
         conflicts => format!(", {conflicts} from bank conflicts"),
     };
     format!(
-        "{} in {} and {}{conflicts} (ideal: {})",
+        "{} in {} and {}{conflicts} (ideal: {}), {:.1} {piece}s/request",
         bytes(traffic.bytes),
         counted(traffic.requests, "request"),
         counted(traffic.transactions, piece),
-        traffic.ideal_transactions
+        traffic.ideal_transactions,
+        traffic.transactions as f64 / traffic.requests.max(1) as f64
     )
 }
 

@@ -4,6 +4,7 @@ mod bundle;
 mod cache;
 mod dump;
 mod file_names;
+mod foreign;
 mod in_flight;
 mod locate;
 mod nvrtc;
@@ -20,6 +21,7 @@ use std::{
 pub use bundle::{Bundle, BundledKernels};
 pub(crate) use cache::write_whole;
 pub use cache::{DEFAULT_CACHE_BYTES, user_folder};
+pub use foreign::{Foreign, ForeignSource, include_folders};
 pub use parallel::{Compilation, Progress, Statistics};
 pub use resources::Resources;
 pub use source::{CompileTarget, Key};
@@ -215,8 +217,15 @@ impl Compiler {
         let mut headers = source::HEADERS.to_vec();
         headers.push((source::SPECIALISATION, &specialisation));
         let text = kernel.text();
-        match self.nvrtc()?.compile(kernel.source.path, &text, &headers, &target.options(), target.form)? {
-            Compiled::Code { bytes, log } => Ok(Entry { bytes, resources: Resources::from_log(&log) }),
+        match self.nvrtc()?.compile(
+            kernel.source.path,
+            &text,
+            &headers,
+            &target.options(),
+            &[],
+            target.form,
+        )? {
+            Compiled::Code { bytes, log, .. } => Ok(Entry { bytes, resources: Resources::from_log(&log) }),
             Compiled::Rejected { log } => Err(CudaError::Compile {
                 kernel: kernel.label(),
                 target: target.to_string(),
@@ -235,7 +244,7 @@ impl Compiler {
         let target = CompileTarget { form: CodeForm::Ptx, ..self.target };
         let mut all = target.options();
         all.extend_from_slice(options);
-        match self.nvrtc()?.compile(name, text, &[], &all, target.form)? {
+        match self.nvrtc()?.compile(name, text, &[], &all, &[], target.form)? {
             Compiled::Code { bytes, .. } => {
                 let text = String::from_utf8_lossy(&bytes);
                 let ptx = text.trim_end_matches('\0');
@@ -267,7 +276,7 @@ impl Compiler {
         let target = CompileTarget { form: CodeForm::Cubin, ..self.target };
         let mut all = target.options();
         all.extend_from_slice(options);
-        match self.nvrtc()?.compile(name, text, &[], &all, target.form)? {
+        match self.nvrtc()?.compile(name, text, &[], &all, &[], target.form)? {
             Compiled::Code { log, .. } => Ok(Resources::from_log(&log)),
             Compiled::Rejected { log } => Err(CudaError::Compile {
                 kernel: name.to_owned(),

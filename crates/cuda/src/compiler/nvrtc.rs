@@ -41,6 +41,8 @@ struct Functions {
     log_size: GetSize,
     log: GetBytes,
     error_string: unsafe extern "C" fn(Status) -> *const c_char,
+    add_name: unsafe extern "C" fn(ProgramHandle, *const c_char) -> Status,
+    lowered_name: unsafe extern "C" fn(ProgramHandle, *const c_char, *mut *const c_char) -> Status,
 }
 
 /// The compiler.
@@ -62,8 +64,8 @@ impl std::fmt::Debug for Nvrtc {
 
 /// What the compiler made of a source, or what it says against it.
 pub(crate) enum Compiled {
-    /// The code and the messages.
-    Code { bytes: Vec<u8>, log: String },
+    /// The code, the messages, and what the kernels that were asked for are called in the code.
+    Code { bytes: Vec<u8>, log: String, names: Vec<String> },
     /// The messages.
     Rejected { log: String },
 }
@@ -111,6 +113,8 @@ impl Nvrtc {
             log_size: function!("nvrtcGetProgramLogSize"),
             log: function!("nvrtcGetProgramLog"),
             error_string: function!("nvrtcGetErrorString"),
+            add_name: function!("nvrtcAddNameExpression"),
+            lowered_name: function!("nvrtcGetLoweredName"),
         };
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the call writes two numbers.
@@ -127,13 +131,15 @@ impl Nvrtc {
         self.version
     }
 
-    /// Compiles a source. Headers are pairs of name and text.
+    /// Compiles a source. Headers are pairs of name and text. `kernels` are C++ expressions such as `scale<float, 4>`: templates
+    /// are instantiated for them.
     pub fn compile(
         &self,
         name: &str,
         source: &str,
         headers: &[(&str, &str)],
         options: &[String],
+        kernels: &[String],
         form: CodeForm,
     ) -> Result<Compiled, CudaError> {
         let (name, source) = (c_string(name)?, c_string(source)?);
@@ -157,6 +163,12 @@ impl Nvrtc {
         };
         self.check(status, "make a program")?;
         let program = Program { nvrtc: self, handle };
+        let kernels = c_strings(kernels.iter().map(String::as_str))?;
+        for kernel in &kernels {
+            // SAFETY: the program is one that was not compiled yet, and the string ends in a zero.
+            let status = unsafe { (self.functions.add_name)(program.handle, kernel.as_ptr()) };
+            self.check(status, "name a kernel")?;
+        }
         // SAFETY: the program is one, and there are as many options as the count says.
         let status = unsafe {
             (self.functions.compile)(program.handle, options.len() as c_int, option_pointers.as_ptr())
@@ -173,6 +185,7 @@ impl Nvrtc {
                 });
             }
         }
+        let names = kernels.iter().map(|kernel| program.lowered_name(kernel)).collect::<Result<_, _>>()?;
         let (size, get) = match form {
             CodeForm::Cubin => (self.functions.cubin_size, self.functions.cubin),
             CodeForm::Ptx => (self.functions.ptx_size, self.functions.ptx),
@@ -184,7 +197,7 @@ impl Nvrtc {
                 bytes.pop();
             }
         }
-        Ok(Compiled::Code { bytes, log })
+        Ok(Compiled::Code { bytes, log, names })
     }
 
     fn check(&self, status: Status, doing: &str) -> Result<(), CudaError> {
@@ -212,6 +225,19 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
+    /// What a kernel is called in the code.
+    fn lowered_name(&self, kernel: &CStr) -> Result<String, CudaError> {
+        let mut name = ptr::null();
+        // SAFETY: the program was compiled, the string ends in a zero, and the call writes one pointer.
+        let status = unsafe { (self.nvrtc.functions.lowered_name)(self.handle, kernel.as_ptr(), &mut name) };
+        self.nvrtc.check(status, "look up a kernel's name")?;
+        if name.is_null() {
+            return Err(CudaError::Internal("the compiler names a kernel and gives no name".into()));
+        }
+        // SAFETY: the library gives a string that lives as long as the program.
+        Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    }
+
     /// What a pair of functions gives: one its size, the other its bytes.
     fn bytes(&self, size: GetSize, get: GetBytes, doing: &str) -> Result<Vec<u8>, CudaError> {
         let mut length = 0;

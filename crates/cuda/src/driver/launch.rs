@@ -88,6 +88,42 @@ impl PreparedLaunch {
         })
     }
 
+    /// A launch of a kernel that is not ours, whose arguments are bytes.
+    ///
+    /// # Errors
+    /// If the chip cannot run it: too much shared memory, clusters.
+    pub fn of_bytes(
+        function: Function,
+        (grid, block): ([u32; 3], [u32; 3]),
+        shared_bytes: u32,
+        arguments: &[Vec<u8>],
+    ) -> Result<PreparedLaunch, CudaError> {
+        if shared_bytes > DEFAULT_SHARED_BYTES {
+            function.allow_shared_bytes(shared_bytes)?;
+        }
+        let mut lines = Vec::new();
+        let mut starts = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            starts.push(lines.len());
+            place(&mut lines, argument);
+        }
+        let mut values = lines.into_boxed_slice();
+        let base: *mut Line = values.as_mut_ptr();
+        // SAFETY: every start is within the slice, or one past its end if the last argument has no bytes.
+        let pointers = starts.into_iter().map(|start| unsafe { base.add(start) }.cast::<c_void>()).collect();
+        let (cluster, overlaps) = (1, false);
+        Ok(PreparedLaunch {
+            function,
+            grid,
+            block,
+            shared_bytes,
+            cluster,
+            overlaps,
+            _values: values,
+            pointers,
+        })
+    }
+
     /// Lets it start before the launch in front of it has ended (programmatic dependent launch).
     ///
     /// # Safety

@@ -52,6 +52,7 @@ impl SimulatedBench {
                 registers: self.registers(&launch.kernel)?,
                 calibration: calibration.clone(),
                 follows: !launches.is_empty(),
+                ..PredictOptions::default()
             };
             let prediction = simulator.predict(&module, launch.kernel.entry, &config(&launch), &options)?;
             launches.push((launch.kernel.label(), prediction));

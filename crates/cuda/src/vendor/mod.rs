@@ -3,6 +3,7 @@
 
 mod cublaslt;
 mod cudnn;
+mod cusparse;
 
 use std::{
     fmt,
@@ -16,6 +17,7 @@ use crate::{
 
 pub use cublaslt::{CublasLt, Product, ProductOperands};
 pub use cudnn::{Convolution, ConvolutionOperands, Cudnn};
+pub use cusparse::{Cusparse, SparseAlgorithm, SparseOperands, SparseProduct};
 
 /// The libraries of a context, none by default. Each is started when it is first asked for, which takes it a tenth of a
 /// second and more; one that is absent, too old or broken is not there. Clones are the same.

@@ -2,6 +2,9 @@
 
 use std::{collections::HashMap, fmt};
 
+use super::sanitizer;
+use crate::isa::Op;
+
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[non_exhaustive]
@@ -30,10 +33,15 @@ pub enum FindingKind {
     MissingProxyFence,
     /// A bulk copy that its tensor map, address or size does not allow.
     TensorMap,
+    /// A number that is no handle of a texture or surface, the handle of one with other axes, or a texel that was written in the same
+    /// launch.
+    TextureMisuse,
     /// A register of a `wgmma` that is accessed before `wgmma.wait_group`, or written without `wgmma.fence`.
     WgmmaInFlight,
     /// An infinity that originates from finite operands, or a NaN from operands that are not NaN.
     NotFinite,
+    /// Memory that a kernel reads as read-only data, by `ld.global.nc`, and writes.
+    ReadOnlyWritten,
     /// `trap`.
     Trap,
     /// A failed `assert`.
@@ -85,6 +93,9 @@ impl FindingKind {
             FindingKind::TensorMap => {
                 "check the tensor map's rank, box, swizzle and alignment against the copy"
             }
+            FindingKind::TextureMisuse => {
+                "pass the handle of a texture or surface with the axes that the function reads, and read texels in a later launch than they are written in"
+            }
             FindingKind::WgmmaInFlight => {
                 "execute wgmma.wait_group before accessing accumulators, and wgmma.fence after writing them"
             }
@@ -98,10 +109,23 @@ impl FindingKind {
             FindingKind::Leak => {
                 "free the memory, or keep a pointer to it in global memory for a later launch"
             }
+            FindingKind::ReadOnlyWritten => {
+                "read it without __ldg and without const __restrict__ on its pointer, or write it in another kernel"
+            }
             FindingKind::Trap => "a trap usually is a failed assertion: find the condition before it",
             FindingKind::StepLimit => "look for a loop that never ends, or raise the limit for a long kernel",
         }
     }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[non_exhaustive]
+pub enum Severity {
+    /// It need not change a result: a race between writes of the same value.
+    Warning,
+    /// It can make results wrong.
+    Error,
 }
 
 /// A line of the source that PTX was compiled from.
@@ -118,8 +142,10 @@ pub struct SourceLine {
 pub struct Finding {
     /// What is wrong.
     pub kind: FindingKind,
-    /// The kernel.
+    /// The kernel's name in the PTX.
     pub kernel: String,
+    /// Its name in C++, with template arguments and parameters; the same if it is not mangled.
+    pub function: String,
     /// The source line, if the PTX has line information.
     pub source: Option<SourceLine>,
     /// The line of the call, if the source line is in an inlined function.
@@ -130,6 +156,12 @@ pub struct Finding {
     pub block: [u32; 3],
     /// The thread of that block.
     pub thread: [u32; 3],
+    /// The first and the last block that did it, in the order of their numbers.
+    pub blocks: [[u32; 3]; 2],
+    /// The first and the last thread that did it, whatever its block.
+    pub threads: [[u32; 3]; 2],
+    /// Of a race, the access that came before.
+    pub earlier: Option<EarlierAccess>,
     /// The address that was accessed.
     pub address: Option<u64>,
     /// What happened.
@@ -138,11 +170,32 @@ pub struct Finding {
     pub suggestion: String,
     /// How often it happened.
     pub count: u64,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether it is a race between writes that all write the same value.
+    pub same_value: bool,
+    /// What compute-sanitizer calls it.
+    pub sanitizer: Option<String>,
+}
+
+/// The earlier one of two accesses that race.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct EarlierAccess {
+    /// Whether it wrote, or updated with an atomic; otherwise it read.
+    pub wrote: bool,
+    /// Its block.
+    pub block: [u32; 3],
+    /// Its thread; `None` if only its warp is known, or if it was a copy of the TMA unit.
+    pub thread: Option<[u32; 3]>,
+    /// Its source line, if it is known.
+    pub source: Option<SourceLine>,
+    /// Its line in the PTX, if it is known.
+    pub ptx_line: Option<u32>,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} in {}", self.kind, self.kernel)?;
+        write!(f, "{:?} in {}", self.kind, self.function)?;
         if let Some(source) = &self.source {
             write!(f, " at {}:{}", source.file, source.line)?;
         }
@@ -156,10 +209,36 @@ impl fmt::Display for Finding {
             write!(f, ", address {address:#x}")?;
         }
         write!(f, ": {}", self.message)?;
-        if self.count > 1 {
-            write!(f, " ({} times)", self.count)?;
+        if self.same_value {
+            write!(f, " (both write the same value, so it need not change a result)")?;
         }
-        write!(f, "; {}", self.suggestion)
+        if let Some(EarlierAccess { wrote, source: Some(source), .. }) = &self.earlier {
+            let did = if *wrote { "write" } else { "read" };
+            write!(f, "; the earlier {did} is at {}:{}", source.file, source.line)?;
+        }
+        if self.count > 1 {
+            write!(f, " ({} times{})", self.count, self.ranges())?;
+        }
+        write!(f, "; {}", self.suggestion)?;
+        match &self.sanitizer {
+            Some(words) => write!(f, " [{words}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Finding {
+    /// The ranges of blocks and threads, as far as there are several.
+    fn ranges(&self) -> String {
+        let range = |what: &str, [first, last]: [[u32; 3]; 2]| {
+            let place = |[x, y, z]: [u32; 3]| format!("({x}, {y}, {z})");
+            if first == last {
+                String::new()
+            } else {
+                format!(", {what} {} to {}", place(first), place(last))
+            }
+        };
+        range("blocks", self.blocks) + &range("threads", self.threads)
     }
 }
 
@@ -173,14 +252,49 @@ pub(crate) struct Seen {
     pub address: Option<u64>,
     pub message: String,
     pub count: u64,
+    /// The first and the last block and thread that did it.
+    pub blocks: (u64, u64),
+    pub threads: (u32, u32),
+    /// Of a race, the earlier access.
+    pub earlier: Option<Earlier>,
     /// Advice that replaces that of its kind.
     pub advice: Option<&'static str>,
+    /// Whether it is a race between writes that all wrote the same value.
+    pub same_value: bool,
+}
+
+/// The earlier one of two accesses that race.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    pub wrote: bool,
+    pub block: u64,
+    /// Its thread, or the first one of its warp.
+    pub thread: u32,
+    /// Whether it may be any thread of that warp.
+    pub any_lane: bool,
+    /// Its instruction, if known.
+    pub pc: Option<u32>,
 }
 
 impl Seen {
+    /// What compute-sanitizer calls it.
+    pub fn sanitizer(&self, op: &Op) -> Option<String> {
+        sanitizer::words(self.kind, op, self.address, self.earlier.map(|earlier| earlier.wrote))
+    }
+
+    fn widen(&mut self, blocks: (u64, u64), threads: (u32, u32)) {
+        self.blocks = (self.blocks.0.min(blocks.0), self.blocks.1.max(blocks.1));
+        self.threads = (self.threads.0.min(threads.0), self.threads.1.max(threads.1));
+    }
+
     /// What to do about it.
     pub fn suggestion(&self) -> &'static str {
         self.advice.unwrap_or_else(|| self.kind.suggestion())
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        if self.same_value { Severity::Warning } else { Severity::Error }
     }
 }
 
@@ -205,7 +319,77 @@ impl Findings {
         }
         let (block, thread, address, message) = make();
         self.index.insert((kind, pc), self.all.len());
-        self.all.push(Seen { kind, pc, block, thread, address, message, count: 1, advice: None });
+        let (blocks, threads) = ((block, block), (thread, thread));
+        self.all.push(Seen {
+            kind,
+            pc,
+            block,
+            thread,
+            address,
+            message,
+            count: 1,
+            blocks,
+            threads,
+            earlier: None,
+            advice: None,
+            same_value: false,
+        });
+    }
+
+    /// Counts a race, and makes it if it is new. Writes of the same value are a lesser race than any other: the first other one takes the
+    /// place of theirs.
+    pub fn add_race(
+        &mut self,
+        pc: u32,
+        same_value: bool,
+        make: impl FnOnce() -> (u64, u32, Option<u64>, String),
+    ) {
+        let known = self.index.get(&(FindingKind::Race, pc)).copied();
+        match known {
+            Some(known) if self.all[known].same_value && !same_value => {
+                let (block, thread, address, message) = make();
+                let mine = &mut self.all[known];
+                let count = mine.count + 1;
+                *mine = Seen {
+                    block,
+                    thread,
+                    address,
+                    message,
+                    count,
+                    same_value,
+                    earlier: None,
+                    ..mine.clone()
+                };
+            }
+            Some(known) => self.all[known].count += 1,
+            None => {
+                self.add(FindingKind::Race, pc, make);
+                if let Some(seen) = self.all.last_mut() {
+                    seen.same_value = same_value;
+                }
+            }
+        }
+    }
+
+    /// Whether a race at an instruction is new, or only of writes of the same value so far.
+    pub fn asks_for_values(&self, pc: u32) -> bool {
+        self.index.get(&(FindingKind::Race, pc)).is_none_or(|&known| self.all[known].same_value)
+    }
+
+    /// Says that a finding also occurred in this block and thread.
+    pub fn widen(&mut self, kind: FindingKind, pc: u32, block: u64, thread: u32) {
+        if let Some(&known) = self.index.get(&(kind, pc)) {
+            self.all[known].widen((block, block), (thread, thread));
+        }
+    }
+
+    /// Gives a race that has just been found its earlier access.
+    pub fn set_earlier(&mut self, pc: u32, earlier: Earlier) {
+        if let Some(&known) = self.index.get(&(FindingKind::Race, pc))
+            && self.all[known].count == 1
+        {
+            self.all[known].earlier = Some(earlier);
+        }
     }
 
     /// Gives a finding that has just been made its own advice.
@@ -224,10 +408,15 @@ impl Findings {
                 Some(&known) => {
                     let mine = &mut self.all[known];
                     let count = mine.count + seen.count;
-                    if seen.block < mine.block {
+                    mine.widen(seen.blocks, seen.threads);
+                    let (blocks, threads) = (mine.blocks, mine.threads);
+                    let (worse, lesser) =
+                        (mine.same_value && !seen.same_value, !mine.same_value && seen.same_value);
+                    if worse || !lesser && seen.block < mine.block {
                         *mine = seen;
                     }
                     mine.count = count;
+                    (mine.blocks, mine.threads) = (blocks, threads);
                 }
                 None => {
                     self.index.insert((seen.kind, seen.pc), self.all.len());

@@ -1,6 +1,6 @@
 //! Instructions by the functional unit that executes them.
 
-use crate::isa::{Alu, Float, Memory, Op};
+use crate::isa::{Alu, Float, Int, Memory, Op};
 
 /// Kinds of instructions, by the unit that executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -14,7 +14,7 @@ pub enum InstructionClass {
     Half,
     /// 64-bit floating point.
     Double,
-    /// Exponentials, roots, division.
+    /// Exponentials, roots, division, that of integers too.
     Special,
     /// Conversions.
     Convert,
@@ -34,12 +34,14 @@ pub enum InstructionClass {
     Atomic,
     /// Asynchronous copies (`cp.async`, TMA) and mbarriers.
     Asynchronous,
-    /// Matrix instructions (`mma`, `wgmma`).
+    /// Matrix instructions (`mma`, `wmma`, `wgmma`).
     Matrix,
+    /// Reads of textures, and accesses to surfaces.
+    Texture,
 }
 
 /// How many classes there are.
-pub(super) const CLASSES: usize = InstructionClass::Matrix as usize + 1;
+pub(super) const CLASSES: usize = InstructionClass::Texture as usize + 1;
 
 impl InstructionClass {
     /// All classes.
@@ -61,6 +63,7 @@ impl InstructionClass {
             C::Atomic,
             C::Asynchronous,
             C::Matrix,
+            C::Texture,
         ]
     };
 
@@ -83,6 +86,7 @@ impl InstructionClass {
             C::Atomic => "atomic",
             C::Asynchronous => "asynchronous",
             C::Matrix => "matrix",
+            C::Texture => "texture",
         }
     }
 
@@ -92,6 +96,7 @@ impl InstructionClass {
             Op::Alu(alu) => match alu {
                 Alu::Convert(_) => C::Convert,
                 Alu::F32(op, _) | Alu::F64(op, _) | Alu::Half { op, .. } if special(*op) => C::Special,
+                Alu::I16(op) | Alu::I32(op) | Alu::I64(op) if division(*op) => C::Special,
                 Alu::F32(..) => C::Float,
                 Alu::F64(..) => C::Double,
                 Alu::Half { .. } => C::Half,
@@ -104,6 +109,11 @@ impl InstructionClass {
                 _ => C::Global,
             },
             Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => C::Shared,
+            Op::LoadFragment(access) | Op::StoreFragment(access) => match access.memory {
+                Memory::Shared | Memory::SharedCluster => C::Shared,
+                _ => C::Global,
+            },
+            Op::Texture(_) | Op::TextureQuery { .. } | Op::LoadSurface(_) | Op::StoreSurface(_) => C::Texture,
             Op::Atomic { .. } => C::Atomic,
             Op::Shuffle(_)
             | Op::Vote(_)
@@ -137,7 +147,12 @@ impl InstructionClass {
             | Op::BulkCommit
             | Op::BulkWait { .. }
             | Op::Prefetch => C::Asynchronous,
-            Op::Mma(_) | Op::Wgmma(_) | Op::WgmmaFence | Op::WgmmaCommit | Op::WgmmaWait { .. } => C::Matrix,
+            Op::Mma(_)
+            | Op::ExactMma(_)
+            | Op::Wgmma(_)
+            | Op::WgmmaFence
+            | Op::WgmmaCommit
+            | Op::WgmmaWait { .. } => C::Matrix,
             _ => C::Integer,
         }
     }
@@ -156,4 +171,8 @@ fn special(op: Float) -> bool {
             | Float::Cos
             | Float::Tanh
     )
+}
+
+fn division(op: Int) -> bool {
+    matches!(op, Int::DivS | Int::DivU | Int::RemS | Int::RemU)
 }

@@ -4,14 +4,17 @@
 //! what warps do, but these count PTX and a profiler counts machine code: the two differ if the assembler removes a load,
 //! merges two or spills a register. An instruction whose predicate switches off all lanes makes no request on either side.
 
+mod by_line;
 mod class;
 mod traffic;
 mod wavefronts;
 
+pub(crate) use by_line::CountersByInstruction;
+pub use by_line::{ByLine, Flops, LineCounters};
 use class::CLASSES;
 pub use class::InstructionClass;
 pub use traffic::Traffic;
-pub(crate) use traffic::{LINE_BITS, SECTOR_BITS};
+pub(crate) use traffic::{LINE_BITS, SECTOR_BITS, atomic_passes};
 
 fn by_class<S: serde::Serializer>(counts: &[u64; CLASSES], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(InstructionClass::ALL.iter().map(|class| (class.name(), counts[*class as usize])))
@@ -39,14 +42,28 @@ pub struct Counters {
     pub global_stores: Traffic,
     /// Atomics and reductions on global memory.
     pub global_atomics: Traffic,
+    /// Atomics and reductions on global memory in passes of which each has one lane per address: an instruction whose lanes all update
+    /// one word takes as many as lanes, one whose lanes update words of their own takes one.
+    pub global_atomic_passes: u64,
     /// Reads of shared memory by threads: `ld` and `ldmatrix`.
     pub shared_loads: Traffic,
     /// Writes to shared memory by threads: `st` and `stmatrix`, not asynchronous copies.
     pub shared_stores: Traffic,
     /// Atomics and reductions on shared memory. A wavefront serves one lane per address: `n` lanes that update one word take `n`.
     pub shared_atomics: Traffic,
-    /// Bytes that threads read from local memory: arrays and structs that the compiler could not keep in registers. Register spills
-    /// do not appear in PTX, so they are not counted.
+    /// Reads of local memory, `l1tex__t_*_pipe_lsu_mem_local_op_ld`: arrays and structs that the compiler could not keep in registers.
+    /// Register spills do not appear in PTX, so they are not counted. Words of 4 bytes of neighbouring lanes are next to each other,
+    /// so lanes that read the same element share sectors.
+    pub local_loads: Traffic,
+    /// Writes to local memory.
+    pub local_stores: Traffic,
+    /// Reads of textures. One of four neighbours that are filtered counts the sectors of all of them once.
+    pub texture_loads: Traffic,
+    /// Reads of surfaces.
+    pub surface_loads: Traffic,
+    /// Writes to surfaces.
+    pub surface_stores: Traffic,
+    /// Bytes that threads read from local memory.
     pub local_load_bytes: u64,
     /// Bytes that threads write to local memory.
     pub local_store_bytes: u64,
@@ -105,9 +122,15 @@ impl Counters {
             async_loads: traffic(&self.async_loads),
             global_stores: traffic(&self.global_stores),
             global_atomics: traffic(&self.global_atomics),
+            global_atomic_passes: scale(self.global_atomic_passes),
             shared_loads: traffic(&self.shared_loads),
             shared_stores: traffic(&self.shared_stores),
             shared_atomics: traffic(&self.shared_atomics),
+            local_loads: traffic(&self.local_loads),
+            local_stores: traffic(&self.local_stores),
+            texture_loads: traffic(&self.texture_loads),
+            surface_loads: traffic(&self.surface_loads),
+            surface_stores: traffic(&self.surface_stores),
             local_load_bytes: scale(self.local_load_bytes),
             local_store_bytes: scale(self.local_store_bytes),
             copied_bytes: scale(self.copied_bytes),
@@ -131,9 +154,15 @@ impl Counters {
         self.async_loads.add(&other.async_loads);
         self.global_stores.add(&other.global_stores);
         self.global_atomics.add(&other.global_atomics);
+        self.global_atomic_passes += other.global_atomic_passes;
         self.shared_loads.add(&other.shared_loads);
         self.shared_stores.add(&other.shared_stores);
         self.shared_atomics.add(&other.shared_atomics);
+        self.local_loads.add(&other.local_loads);
+        self.local_stores.add(&other.local_stores);
+        self.texture_loads.add(&other.texture_loads);
+        self.surface_loads.add(&other.surface_loads);
+        self.surface_stores.add(&other.surface_stores);
         self.local_load_bytes += other.local_load_bytes;
         self.local_store_bytes += other.local_store_bytes;
         self.copied_bytes += other.copied_bytes;

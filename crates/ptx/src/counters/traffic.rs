@@ -50,6 +50,28 @@ impl Traffic {
         self.bytes += asked;
     }
 
+    /// Counts a request to local memory at these offsets in each lane's own memory.
+    pub(crate) fn add_local(&mut self, offsets: &[u64; 32], mask: u32, bytes: usize) {
+        let asked = u64::from(mask.count_ones()) * bytes as u64;
+        let sectors = local_sectors(offsets, mask, bytes as u64);
+        self.requests += 1;
+        self.transactions += sectors;
+        self.ideal_transactions += asked.div_ceil(1 << SECTOR_BITS).min(sectors);
+        self.bytes += asked;
+    }
+
+    /// Counts a request for texels of `bytes`, all in no more than one sector.
+    pub(crate) fn add_fetches(&mut self, addresses: &mut [u64], bytes: u64) {
+        let asked = addresses.len() as u64 * bytes;
+        addresses.iter_mut().for_each(|address| *address >>= SECTOR_BITS);
+        addresses.sort_unstable();
+        let sectors = addresses.chunk_by(|a, b| a == b).count() as u64;
+        self.requests += 1;
+        self.transactions += sectors;
+        self.ideal_transactions += asked.div_ceil(1 << SECTOR_BITS).min(sectors);
+        self.bytes += asked;
+    }
+
     /// Counts a `cp.async` request. A sector counts once for each aligned `1 << piece_bits` bytes of shared memory that it is
     /// written to.
     pub(crate) fn add_copies(
@@ -125,6 +147,41 @@ impl Traffic {
     }
 }
 
+/// How many sectors accesses of `bytes` at these offsets in local memory touch. "Local memory is organized such that consecutive
+/// 32-bit words are accessed by consecutive thread IDs" (CUDA C++ Programming Guide): a word of all lanes is 128 bytes, of which eight
+/// neighbours share a sector.
+pub(crate) fn local_sectors(offsets: &[u64; 32], mask: u32, bytes: u64) -> u64 {
+    let mut count = 0;
+    for first in (0..32).step_by(8) {
+        let mut words = [u64::MAX; 8 * 4];
+        let mut known = 0;
+        for lane in (first..first + 8).filter(|lane| mask >> lane & 1 == 1) {
+            let last = offsets[lane].saturating_add(bytes.max(1) - 1) >> 2;
+            for word in (offsets[lane] >> 2..=last).take(4) {
+                if !words[..known].contains(&word) {
+                    words[known] = word;
+                    known += 1;
+                }
+            }
+        }
+        count += known as u64;
+    }
+    count
+}
+
+/// The passes of an atomic of which each has one lane per address: how many lanes update the address that most of them update.
+pub(crate) fn atomic_passes(addresses: &[u64; 32], mask: u32) -> u64 {
+    let mut sorted = [u64::MAX; 32];
+    let mut count = 0;
+    for lane in (0..32).filter(|lane| mask >> lane & 1 == 1) {
+        sorted[count] = addresses[lane];
+        count += 1;
+    }
+    sorted[..count].sort_unstable();
+    let runs = sorted[..count].chunk_by(|a, b| a == b);
+    runs.map(|run| run.len() as u64).max().unwrap_or(0)
+}
+
 /// How many sectors accesses of `bytes` at these addresses touch.
 fn sectors(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
     let mut touched = [u64::MAX; 64];
@@ -171,6 +228,25 @@ mod tests {
         // Shifted by one element: one sector more.
         assert_eq!(sectors(&addresses(|i| 4 * i + 4), u32::MAX, 4), 5);
         assert_eq!(sectors(&addresses(|i| 4 * i), 1, 4), 1);
+    }
+
+    #[test]
+    fn local_memory_is_interleaved_by_words() {
+        assert_eq!(local_sectors(&addresses(|_| 8), u32::MAX, 4), 4);
+        assert_eq!(local_sectors(&addresses(|_| 8), u32::MAX, 16), 16);
+        assert_eq!(local_sectors(&addresses(|_| 8), u32::MAX, 1), 4);
+        // Every lane another element: nothing is shared.
+        assert_eq!(local_sectors(&addresses(|i| 4 * i), u32::MAX, 4), 32);
+        assert_eq!(local_sectors(&addresses(|i| 4 * (i / 8)), u32::MAX, 4), 4);
+        assert_eq!(local_sectors(&addresses(|i| 4 * i), 0b11, 4), 2);
+    }
+
+    #[test]
+    fn atomics_on_one_address_take_a_pass_each() {
+        assert_eq!(atomic_passes(&addresses(|i| 4 * i), u32::MAX), 1);
+        assert_eq!(atomic_passes(&addresses(|_| 4), u32::MAX), 32);
+        assert_eq!(atomic_passes(&addresses(|i| i % 4), 0xffff), 4);
+        assert_eq!(atomic_passes(&addresses(|_| 4), 0), 0);
     }
 
     /// What an H200 counts for four rows of 128 bytes that become rows of 144 and of 128 bytes.

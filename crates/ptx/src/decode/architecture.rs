@@ -70,6 +70,24 @@ fn need(opcode: &str) -> Option<Need> {
         "ld" | "st" | "atom" | "red" | "cvta" | "isspacep" if has("shared::cluster") => 90,
         "atom" | "red" if brain => 90,
         "atom" | "red" if has("f16") => 70,
+        "wmma" if brain || any(&["tf32", "f64", "and"]) => 80,
+        "wmma" if any(&["s4", "u4", "b1"]) => 75,
+        "wmma" if any(&["s8", "u8", "s32"]) => 72,
+        "wmma" => 70,
+        "mma" if has("f64") => {
+            if any(&["m16n8k4", "m16n8k8", "m16n8k16"]) {
+                90
+            } else {
+                80
+            }
+        }
+        "mma" if any(&["s4", "u4", "b1"]) => {
+            if any(&["m8n8k32", "m8n8k128"]) && !has("and") {
+                75
+            } else {
+                80
+            }
+        }
         "mma" if bytes => 89,
         "mma" if brain || has("tf32") => 80,
         // Turing has only the smallest shape of each type.

@@ -318,13 +318,29 @@ impl<'a> Decoder<'a, '_> {
 
     pub(super) fn load_local(&mut self, register: Operand, offset: u64, kind: Type) -> Result<(), PtxError> {
         let (base, offset) = self.frame_address(offset);
-        let access = Access { memory: Memory::Local, kind, lanes: 1, offset, strong: false };
+        let access = Access {
+            memory: Memory::Local,
+            kind,
+            lanes: 1,
+            offset,
+            strong: false,
+            volatile: false,
+            non_coherent: false,
+        };
         self.emit(Op::Load(access), &[register], &[base])
     }
 
     pub(super) fn store_local(&mut self, value: Operand, offset: u64, kind: Type) -> Result<(), PtxError> {
         let (base, offset) = self.frame_address(offset);
-        let access = Access { memory: Memory::Local, kind, lanes: 1, offset, strong: false };
+        let access = Access {
+            memory: Memory::Local,
+            kind,
+            lanes: 1,
+            offset,
+            strong: false,
+            volatile: false,
+            non_coherent: false,
+        };
         self.emit(Op::Store(access), &[], &[base, value])
     }
 

@@ -196,7 +196,8 @@ impl<'a> Decoder<'a, '_> {
     }
 }
 
-fn take_shape(modifiers: &mut Modifiers<'_>) -> Option<(usize, usize, usize)> {
+/// Takes the shape of a product.
+pub(super) fn take_shape(modifiers: &mut Modifiers<'_>) -> Option<(usize, usize, usize)> {
     let part = modifiers.parts().iter().copied().find(|part| shape(part).is_some())?;
     modifiers.take(part);
     shape(part)

@@ -123,7 +123,7 @@ impl<'a> Decoder<'a, '_> {
                 let (base, offset) = self.frame_address(address.wrapping_add(offset));
                 return Ok(Address { base, offset, of: Some(of) });
             }
-            let base = self.long_constant(address.wrapping_add(offset));
+            let base = self.address_constant(name, of, Class::Long, address, offset);
             return Ok(Address { base, offset: 0, of: Some(of) });
         }
         let class = match self.scopes.find(name) {
@@ -142,8 +142,20 @@ impl<'a> Decoder<'a, '_> {
         Ok(Address { base: self.register(context, name, class)?, offset: offset as i64, of: None })
     }
 
-    /// The access of an instruction. A variable's own state space takes precedence, since parameters of functions are in local memory
+    /// The state space of an access. A variable's own state space takes precedence, since parameters of functions are in local memory
     /// here.
+    pub(super) fn space_of(&self, modifiers: &mut Modifiers<'a>, address: Address) -> Memory {
+        let said = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
+        match address.of {
+            Some(Space::Local) => Memory::Local,
+            Some(Space::Parameter) => Memory::Parameter,
+            Some(Space::Shared) => Memory::Shared,
+            Some(Space::Global) if said == Memory::Generic => Memory::Global,
+            _ => said,
+        }
+    }
+
+    /// The access of an instruction.
     fn access(
         &self,
         context: Context<'_, 'a>,
@@ -151,20 +163,14 @@ impl<'a> Decoder<'a, '_> {
         address: Address,
         lanes: usize,
     ) -> Result<Access, PtxError> {
+        let [volatile, non_coherent] = ["volatile", "nc"].map(|word| modifiers.has(word));
         let strong = ["acquire", "release", "volatile", "relaxed", "mmio"]
             .into_iter()
             .fold(false, |any, word| any | modifiers.take(word));
         for scope in ["cta", "cluster", "gpu", "sys"] {
             modifiers.take(scope);
         }
-        let said = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
-        let memory = match address.of {
-            Some(Space::Local) => Memory::Local,
-            Some(Space::Parameter) => Memory::Parameter,
-            Some(Space::Shared) => Memory::Shared,
-            Some(Space::Global) if said == Memory::Generic => Memory::Global,
-            _ => said,
-        };
+        let memory = self.space_of(modifiers, address);
         let kind = self.type_of(context, modifiers)?;
         let vector = modifiers.take_any(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
         modifiers.take_hints();
@@ -174,7 +180,15 @@ impl<'a> Decoder<'a, '_> {
         if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
             return Err(context.unsupported("an access of this size"));
         }
-        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong })
+        Ok(Access {
+            memory,
+            kind,
+            lanes: lanes as u8,
+            offset: address.offset,
+            strong,
+            volatile,
+            non_coherent,
+        })
     }
 
     /// The registers of a vector, or a single one.

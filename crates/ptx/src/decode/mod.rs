@@ -14,6 +14,8 @@ mod memory;
 mod modifiers;
 mod names;
 mod subroutines;
+mod texture;
+mod wmma;
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,7 +28,7 @@ use self::{
 use crate::{
     counters::InstructionClass,
     error::{Place, PtxError},
-    isa::{Alu, Atomic, Class, Instruction, Int, Line, Op, Operand, Program, Type},
+    isa::{Alu, Atomic, Class, Instruction, Int, Line, Op, Operand, Program, SharedVariable, Type},
     syntax::tree::{self, Function, Statement, Variable},
 };
 
@@ -70,6 +72,7 @@ pub(crate) fn decode<'a>(
         registers: [0; 3],
         words: HashMap::new(),
         longs: HashMap::new(),
+        address_constants: HashMap::new(),
         labels: Vec::new(),
         returns: Vec::new(),
         static_shared: HashMap::new(),
@@ -131,6 +134,8 @@ struct Decoder<'a, 's> {
     registers: [usize; 3],
     words: HashMap<u32, Operand>,
     longs: HashMap<u64, Operand>,
+    /// Constants that are addresses in shared variables.
+    address_constants: HashMap<(u16, Class, u64), Operand>,
     labels: Vec<Option<u32>>,
     /// Where the functions that are being inlined return to.
     returns: Vec<Label>,
@@ -206,12 +211,21 @@ fn brief(operand: &tree::Operand<'_>) -> String {
 impl<'a> Decoder<'a, '_> {
     fn kernel(&mut self, kernel: &'a Function<'a>) -> Result<(), PtxError> {
         self.scopes.open();
+        for variable in self.module.variables.iter().filter(|variable| variable.space == tree::Space::Shared)
+        {
+            if let (Some(bytes), Some((_, start))) =
+                (names::size(variable)?, self.symbols.find(variable.name))
+            {
+                self.add_shared_variable(variable.name, start, bytes);
+            }
+        }
         let called = self.module.functions.iter().filter(|function| !function.entry);
         for statement in called.chain([kernel]).flat_map(|function| &function.body) {
             if let Statement::Declaration(variable) = statement
                 && variable.space == tree::Space::Shared
             {
                 let offset = names::place_shared(variable, &mut self.shared_end)?;
+                self.add_shared_variable(variable.name, offset, names::size(variable)?.unwrap_or(0));
                 self.static_shared.insert((variable.place, variable.name), offset);
             }
         }
@@ -443,6 +457,8 @@ impl<'a> Decoder<'a, '_> {
             || self.memory(context, &mut modifiers)?
             || self.asynchronous(context, &mut modifiers)?
             || self.control(context, &mut modifiers)?
+            || self.texture(context, &mut modifiers)?
+            || self.wmma(context, &mut modifiers)?
             || self.matrix(context, &mut modifiers)?;
         if !known {
             return Err(context.unsupported(format!("the instruction {}", modifiers.name())));
@@ -569,7 +585,7 @@ impl<'a> Decoder<'a, '_> {
             Some((tree::Space::Local, address)) if self.frame.is_some() && class == Class::Long => {
                 self.address_in_frame(address.wrapping_add(offset))
             }
-            Some((_, address)) => Ok(self.constant(class, address.wrapping_add(offset))),
+            Some((of, address)) => Ok(self.address_constant(name, of, class, address, offset)),
             None if offset == 0 => self.register(context, name, class),
             None => Err(context.wrong(format!("{name} is not a variable"))),
         }
@@ -584,6 +600,46 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::Alu(Alu::I64(Int::Add)), &[register], &[base, offset])?;
         self.guard = guard;
         Ok(register)
+    }
+
+    /// A constant that is an address in a variable. Shared variables have constants of their own, although their addresses may be equal
+    /// to one beyond the end of others.
+    fn address_constant(
+        &mut self,
+        name: &str,
+        of: tree::Space,
+        class: Class,
+        address: u64,
+        offset: u64,
+    ) -> Operand {
+        let value = address.wrapping_add(offset);
+        let within = |variable: &SharedVariable| variable.start == address && variable.name == name;
+        let variable = self.program.shared_variables.iter().position(within);
+        let Some(variable) = variable.filter(|_| of == tree::Space::Shared && class != Class::Predicate)
+        else {
+            return self.constant(class, value);
+        };
+        let key = (variable as u16, class, value);
+        if let Some(&known) = self.address_constants.get(&key) {
+            return known;
+        }
+        let constant = if class == Class::Long {
+            self.program.longs.push(value);
+            Operand::constant(class, self.program.longs.len() - 1)
+        } else {
+            self.program.words.push(value as u32);
+            Operand::constant(class, self.program.words.len() - 1)
+        };
+        self.address_constants.insert(key, constant);
+        self.program.address_constants.push((constant, variable as u16));
+        constant
+    }
+
+    /// Remembers a variable in static shared memory.
+    fn add_shared_variable(&mut self, name: &str, start: u64, bytes: u64) {
+        if self.program.shared_variables.len() < usize::from(u16::MAX) - 1 {
+            self.program.shared_variables.push(SharedVariable { name: name.to_owned(), start, bytes });
+        }
     }
 
     /// A variable's state space and address.

@@ -1,7 +1,12 @@
-//! Analysis of a program before it runs: where diverged lanes reconverge, and which registers can share a slot.
+//! Analysis of a program before it runs: where diverged lanes reconverge, which registers can share a slot, and what the checks have to
+//! know of memory accesses.
 
+mod access_facts;
+mod demand;
 mod graph;
+mod provenance;
 mod registers;
+mod volatile_data;
 
 use std::collections::HashSet;
 
@@ -11,6 +16,7 @@ use crate::isa::{Access, Alu, Memory, Op, Operand, Program};
 pub(crate) fn prepare(program: &mut Program) {
     let graph = graph::Graph::new(program);
     program.reconvergence = graph.reconvergence(program);
+    access_facts::gather(program);
     let registers = wgmma_registers(program);
     mark_wgmma_registers(program, &registers);
     registers::allocate(program, &graph, &registers);
@@ -59,6 +65,10 @@ fn granules(program: &Program) -> (usize, usize) {
         match instruction.op {
             Op::Load(Access { memory, kind, lanes, .. }) | Op::Store(Access { memory, kind, lanes, .. }) => {
                 see(memory, kind.bytes() * lanes as usize);
+            }
+            Op::LoadFragment(access) | Op::StoreFragment(access) => see(access.memory, access.bytes as usize),
+            Op::LoadSurface(access) | Op::StoreSurface(access) => {
+                see(Memory::Global, access.bytes as usize * access.lanes as usize);
             }
             Op::Atomic { memory, kind, .. } => see(memory, kind.bytes()),
             Op::AsyncCopy { bytes, .. } => see(Memory::Generic, bytes as usize),

@@ -170,6 +170,16 @@ impl Alu {
             _ => 0,
         }
     }
+
+    /// The bytes of a number in floating-point arithmetic.
+    pub fn float_bytes(self) -> Option<usize> {
+        match self {
+            Alu::F32(..) => Some(4),
+            Alu::F64(..) => Some(8),
+            Alu::Half { .. } => Some(2),
+            _ => None,
+        }
+    }
 }
 
 /// The special modes of `prmt`.

@@ -27,6 +27,39 @@ pub(crate) struct Access {
     pub offset: i64,
     /// A strong access (volatile, relaxed, acquire, release), which may run concurrently with other threads' accesses.
     pub strong: bool,
+    /// Whether it is volatile.
+    pub volatile: bool,
+    /// Whether it is a load of data that nobody writes, which may come from a cache that is not coherent (`.nc`).
+    pub non_coherent: bool,
+}
+
+/// What is known of an instruction's memory access before the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AccessFacts {
+    /// The bytes of a loaded vector that are used, rather than only stored again, and those that are one or the other.
+    pub used: u32,
+    pub kept: u32,
+    /// The shared variable, plus one, that the address is derived from; 0 if that is unknown.
+    pub variable: u16,
+    /// A volatile access to data, rather than to a flag that decides about a branch.
+    pub volatile_data: bool,
+    /// Whether it is in [`Program::copies`](super::Program::copies).
+    pub copies: bool,
+}
+
+impl Default for AccessFacts {
+    fn default() -> AccessFacts {
+        AccessFacts { used: u32::MAX, kept: u32::MAX, variable: 0, volatile_data: false, copies: false }
+    }
+}
+
+/// A variable in a block's static shared memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SharedVariable {
+    pub name: String,
+    /// Its address.
+    pub start: u64,
+    pub bytes: u64,
 }
 
 /// What an atomic does to memory.

@@ -4,15 +4,20 @@ mod arithmetic;
 mod calls;
 mod memory;
 mod operand;
+mod texture;
 mod types;
+mod wmma;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
 pub(crate) use calls::{CallSite, FramePart, Subroutine, SystemCall, Unsupported};
 pub(crate) use memory::{
-    Access, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Shuffle, TensorCopy, Vote, Wgmma,
+    Access, AccessFacts, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, SharedVariable,
+    Shuffle, TensorCopy, Vote, Wgmma,
 };
 pub(crate) use operand::{Class, Operand};
+pub(crate) use texture::{Boundary, SurfaceAccess, TextureAxes, TextureFetch, TextureQuery};
 pub(crate) use types::Type;
+pub(crate) use wmma::{ExactElement, ExactMma, FragmentAccess, Matrix};
 
 use crate::counters::InstructionClass;
 
@@ -191,6 +196,19 @@ pub(crate) enum Op {
         offset: i64,
     },
     Mma(Mma),
+    ExactMma(ExactMma),
+    Texture(TextureFetch),
+    /// Operands: the result and the handle.
+    TextureQuery {
+        query: TextureQuery,
+        surface: bool,
+    },
+    LoadSurface(SurfaceAccess),
+    StoreSurface(SurfaceAccess),
+    /// `wmma.load`. Operands: the results, the address, the stride.
+    LoadFragment(FragmentAccess),
+    /// `wmma.store`. Operands: the address, the stride, the registers.
+    StoreFragment(FragmentAccess),
     Wgmma(Wgmma),
     WgmmaFence,
     WgmmaCommit,
@@ -265,6 +283,16 @@ pub(crate) struct Program {
     /// The size of the smallest access to global memory, and to shared memory.
     pub global_granule: usize,
     pub shared_granule: usize,
+    /// What is known of each instruction's memory access.
+    pub access_facts: Vec<AccessFacts>,
+    /// The static shared variables, and the constants that are an address in one of them.
+    pub shared_variables: Vec<SharedVariable>,
+    pub address_constants: Vec<(Operand, u16)>,
+    /// Loads and stores that copy bytes without using them, in order: for each register of the vector, the number of the copy.
+    pub copies: Vec<(u32, Vec<Option<u32>>)>,
+    pub copy_count: usize,
+    /// Whether it has both loads of read-only data and stores.
+    pub read_only_writes: bool,
 }
 
 impl Program {
@@ -273,5 +301,36 @@ impl Program {
     pub fn operands_of(&self, instruction: &Instruction) -> &[Operand] {
         let first = instruction.first as usize;
         &self.operands[first..first + instruction.results as usize + instruction.operands as usize]
+    }
+
+    /// An instruction's results, and its operands.
+    pub fn results_and_operands(&self, instruction: &Instruction) -> (&[Operand], &[Operand]) {
+        self.operands_of(instruction).split_at(instruction.results as usize)
+    }
+
+    /// The value of a constant.
+    pub fn constant(&self, operand: Operand) -> Option<u64> {
+        if operand.is_none() || !operand.is_constant() {
+            return None;
+        }
+        match operand.class() {
+            Class::Word => self.words.get(operand.index()).map(|&word| u64::from(word)),
+            Class::Long => self.longs.get(operand.index()).copied(),
+            Class::Predicate => Some(operand.index() as u64),
+        }
+    }
+
+    /// The bytes of an element of a load or store.
+    pub fn element_bytes(&self, pc: u32) -> usize {
+        match self.instructions[pc as usize].op {
+            Op::Load(access) | Op::Store(access) => access.kind.bytes().clamp(1, 8),
+            _ => 8,
+        }
+    }
+
+    /// The copies of an instruction's registers, by number.
+    pub fn copies_of(&self, pc: u32) -> &[Option<u32>] {
+        let found = self.copies.binary_search_by_key(&pc, |copy| copy.0);
+        found.map_or(&[], |place| &self.copies[place].1)
     }
 }

@@ -3,7 +3,7 @@
 use super::{alu::lanes, shared_access::SharedRequest, step::Step, unit::Unit, warp::Warp};
 use crate::{
     check::FindingKind,
-    isa::{Access, Class, Memory, Operand, Type},
+    isa::{Access, Class, Memory, Op, Operand, Type},
     memory::{LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW_BYTES},
 };
 
@@ -28,6 +28,8 @@ macro_rules! with_size {
         }
     };
 }
+
+pub(super) use with_size;
 
 /// What an access does, for the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +147,7 @@ impl Unit<'_> {
 
     pub(super) fn load(&mut self, warp: &mut Warp, step: Step<'_>, access: Access) {
         let (results, address) = step.operands.split_at(access.lanes as usize);
+        self.forget_undefined(warp, step.pc, step.mask);
         if access.memory == Memory::Parameter && address[0].is_constant() {
             return self.load_argument(warp, step, access, address[0]);
         }
@@ -152,7 +155,9 @@ impl Unit<'_> {
         let kind = if access.strong { AccessKind::StrongRead } else { AccessKind::Read };
         let bytes = access.kind.bytes() * access.lanes as usize;
         if access.strong {
-            self.atomic_acquire(warp, step.mask);
+            // A volatile load of data acquires nothing from the lanes of its own warp.
+            let data = self.launched.program.access_facts[step.pc as usize].volatile_data;
+            self.atomic_acquire(warp, if data { warp.splits.live } else { step.mask });
         }
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind };
@@ -169,6 +174,10 @@ impl Unit<'_> {
                 }
                 Memory::Local => {
                     unit.counters.local_load_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.counters.local_loads.add_local(addresses, mask, bytes);
+                    if !unit.launched.timed {
+                        unit.check_local_written(warp, &lanes);
+                    }
                     unit.load_each(warp, &lanes, access.kind, results, |unit, warp, lane| {
                         unit.local(warp, lane, None)
                     });
@@ -284,6 +293,7 @@ impl Unit<'_> {
         match value {
             Some(value) => {
                 place.copy_from_slice(&value.to_le_bytes()[..bytes]);
+                warp.local_written[at..at + bytes].fill(1);
                 value
             }
             None => place.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte)),
@@ -310,6 +320,7 @@ impl Unit<'_> {
                 }
                 Memory::Local => {
                     unit.counters.local_store_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.counters.local_stores.add_local(addresses, mask, bytes);
                     unit.store_local(warp, &lanes, access.kind, values);
                 }
                 Memory::Parameter => {
@@ -337,6 +348,13 @@ impl Unit<'_> {
             for_lanes(group, |lane| {
                 allocation.mark_written((access.addresses[lane] - base) as usize, access.bytes)
             });
+            if unit.may_copy_undefined(warp, access.pc) {
+                for_lanes(group, |lane| {
+                    let undefined = unit.copied_undefined(warp, access.pc, lane);
+                    let offset = (access.addresses[lane] - base) as usize;
+                    for_lanes(undefined, |byte| allocation.mark_unwritten(offset + byte));
+                });
+            }
         });
     }
 
@@ -352,6 +370,13 @@ impl Unit<'_> {
                 self.blocks[block].shared.store(offset + i * bytes, SIZE, values[lane]);
             }));
         }
+        if self.may_copy_undefined(warp, access.pc) {
+            for_lanes(ok, |lane| {
+                let (block, offset) = places[lane];
+                let undefined = self.copied_undefined(warp, access.pc, lane);
+                for_lanes(undefined, |byte| self.blocks[block].shared.mark_unwritten(offset + byte));
+            });
+        }
     }
 
     fn store_local(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, values: &[Operand]) {
@@ -363,11 +388,48 @@ impl Unit<'_> {
                 self.local(warp, LaneAccess { address, bytes, ..access.lane(lane) }, Some(value));
             }
         });
+        if self.may_copy_undefined(warp, access.pc) {
+            let stride = warp.stack.stride;
+            for_lanes(access.mask, |lane| {
+                let undefined = self.copied_undefined(warp, access.pc, lane);
+                for_lanes(undefined, |byte| {
+                    let at = usize::try_from(access.addresses[lane]).ok().and_then(|at| at.checked_add(byte));
+                    if let Some(at) = at.filter(|&at| at < warp.stack.end(lane) as usize) {
+                        warp.local_written[lane * stride + at] = 0;
+                    }
+                });
+            });
+        }
+    }
+
+    /// Whether a lane stores what an earlier lane of the same instruction stores to the same place, or, without one, what memory `holds`
+    /// there, given an offset and a size.
+    pub(super) fn stores_same_value(
+        &self,
+        warp: &Warp,
+        access: &WarpAccess<'_>,
+        lane: usize,
+        earlier: Option<usize>,
+        holds: impl Fn(usize, usize) -> u64,
+    ) -> bool {
+        let program = self.launched.program;
+        let instruction = &program.instructions[access.pc as usize];
+        let Op::Store(Access { kind, .. }) = instruction.op else { return false };
+        let bytes = kind.bytes().min(8);
+        let low = u64::MAX >> (64 - 8 * bytes);
+        program.operands_of(instruction)[1..].iter().enumerate().all(|(i, &value)| {
+            let mine = self.lane(warp, value, lane) & low;
+            let theirs = match earlier {
+                Some(earlier) => self.lane(warp, value, earlier),
+                None => holds(i * bytes, bytes),
+            };
+            mine == theirs & low
+        })
     }
 
     /// All lanes of an operand.
     #[inline(always)]
-    fn lanes(&self, warp: &Warp, operand: Operand) -> [u64; 32] {
+    pub(super) fn lanes(&self, warp: &Warp, operand: Operand) -> [u64; 32] {
         match operand.class() {
             Class::Long => *warp.registers.long(&self.launched.constants, operand),
             _ => {

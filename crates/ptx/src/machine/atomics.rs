@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     check::join,
+    counters::atomic_passes,
     isa::{Atomic, Memory, Op, Operand, Type},
     numeric,
 };
@@ -45,6 +46,7 @@ impl Unit<'_> {
                 return;
             }
             unit.counters.global_atomics.add_global(addresses, mask, bytes);
+            unit.counters.global_atomic_passes += atomic_passes(addresses, mask);
             unit.global_groups(warp, &lanes, |unit, warp, view, group| {
                 let allocation = unit.launched.views[view].allocation;
                 for_lanes(group, |lane| {

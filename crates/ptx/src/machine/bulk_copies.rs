@@ -171,7 +171,7 @@ impl Unit<'_> {
             let tma = self.clocks.tma();
             let shared = &mut self.blocks[block].shared;
             if let Some(conflict) = shared.records.write(to.1, bytes, &who, &self.clocks) {
-                self.report_shared_race(warp, write(to.1 as u64 + SHARED_START, bytes), conflict);
+                self.report_shared_race(warp, write(to.1 as u64 + SHARED_START, bytes), conflict, false);
             }
             self.blocks[block].shared.records.begin_copy(to.1, bytes, tma, 0);
             self.bulk_copies.push(BulkCopy { to, bytes, barrier, source: source.clone(), issuer, time });

@@ -159,6 +159,7 @@ impl Unit<'_> {
             for_lanes(lanes, |lane| {
                 let base = frame.caller.end[lane].next_multiple_of(FRAME_ALIGNMENT);
                 let base = base + saved_bytes(caller);
+                warp.forget_local(lane, base, called.frame_bytes);
                 for (given, wanted) in caller.arguments.iter().zip(&called.parameters) {
                     copy(warp, lane, frame.caller.base[lane], *given, base, *wanted);
                 }
@@ -273,6 +274,7 @@ impl Unit<'_> {
                     };
                     warp.grow_local(end, most);
                     warp.stack.lanes().end[lane] = end as u32;
+                    warp.forget_local(lane, start as u32, (end - start) as u32);
                     if !operand.is_none() {
                         warp.registers.long_mut(operand)[lane] = start as u64;
                     }
@@ -291,14 +293,22 @@ impl Warp {
             return;
         }
         let new = needed.max(2 * old).min(most).next_multiple_of(8);
-        let mut local = vec![0; 32 * new];
-        if old > 0 {
-            for (to, from) in local.chunks_exact_mut(new).zip(self.local.chunks_exact(old)) {
-                to[..old].copy_from_slice(from);
+        for memory in [&mut self.local, &mut self.local_written] {
+            let mut grown = vec![0; 32 * new];
+            if old > 0 {
+                for (to, from) in grown.chunks_exact_mut(new).zip(memory.chunks_exact(old)) {
+                    to[..old].copy_from_slice(from);
+                }
             }
+            *memory = grown;
         }
-        self.local = local;
         self.stack.stride = new;
+    }
+
+    /// Makes a part of a lane's local memory as if nobody had written it.
+    fn forget_local(&mut self, lane: usize, start: u32, bytes: u32) {
+        let start = lane * self.stack.stride + start as usize;
+        self.local_written[start..start + bytes as usize].fill(0);
     }
 }
 
@@ -381,5 +391,6 @@ fn copy(warp: &mut Warp, lane: usize, from: u32, given: FramePart, to: u32, want
     // Frames are within the lane's memory, which has room for both.
     if start.max(target) + bytes <= warp.local.len() {
         warp.local.copy_within(start..start + bytes, target);
+        warp.local_written.copy_within(start..start + bytes, target);
     }
 }

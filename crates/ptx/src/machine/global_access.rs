@@ -7,7 +7,10 @@ use super::{
     unit::Unit,
     warp::Warp,
 };
-use crate::{check::FindingKind, memory::Missing};
+use crate::{
+    check::{Earlier, FindingKind},
+    memory::{Missing, View},
+};
 
 /// The latest time that the records of global memory can hold, in 29 bits. Later times count as this one, and as ordered.
 const MOMENT: u32 = (1 << 29) - 1;
@@ -111,6 +114,9 @@ impl Unit<'_> {
             if kind.reads() && !self.launched.timed {
                 self.check_written(warp, view, &allowed);
             }
+            if self.launched.read_only.is_some() {
+                self.check_read_only(warp, view, &allowed);
+            }
             if self.launched.races {
                 self.check_races(warp, view, &allowed);
             }
@@ -157,18 +163,24 @@ impl Unit<'_> {
         });
     }
 
-    fn check_written(&mut self, warp: &Warp, view: usize, access: &WarpAccess<'_>) {
+    fn check_written(&mut self, warp: &mut Warp, view: usize, access: &WarpAccess<'_>) {
         let allocation = self.launched.views[view].allocation;
         let bytes = access.bytes;
         for_lanes(access.mask, |lane| {
             let offset = (access.addresses[lane] - allocation.base) as usize;
-            if !allocation.is_written(offset, bytes) {
+            if allocation.is_written(offset, bytes) {
+                return;
+            }
+            let unwritten = allocation.unwritten(offset, bytes);
+            if self.is_unwritten_wrong(access.pc, unwritten) {
                 self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
                     let size = allocation.bytes;
                     format!(
                         "reads {bytes} bytes at offset {offset} of a {size}-byte allocation that were never written"
                     )
                 });
+            } else {
+                self.note_undefined(warp, access.pc, lane, unwritten);
             }
         });
     }
@@ -179,7 +191,7 @@ impl Unit<'_> {
     /// Blocks run on several host threads, which share the records. A writer stores its record before it looks for readers, and a
     /// reader before it looks for a writer, so that one of the two sees the other.
     fn check_races(&mut self, warp: &Warp, view: usize, access: &WarpAccess<'_>) {
-        let WarpAccess { addresses, mask, bytes, kind, .. } = *access;
+        let WarpAccess { pc, addresses, mask, bytes, kind } = *access;
         let block = self.blocks[warp.block].number;
         if block >= BLOCKS || matches!(kind, AccessKind::StrongRead | AccessKind::StrongWrite) {
             return;
@@ -204,14 +216,18 @@ impl Unit<'_> {
                     };
                     let read = view.reads[piece].load(SeqCst);
                     if read != 0 && self.read_races(warp, read, mine) {
-                        self.report_race(warp, access.lane(lane), "read", read & !READ_FLAGS);
+                        self.report_race(warp, access.lane(lane), "read", read & !READ_FLAGS, false);
                     }
                     write
                 };
                 // Atomics on the same address are ordered among each other.
                 if write & atomic == 0 && write != 0 && self.races_with(warp, write & !ATOMIC, mine) {
                     let did = if write & ATOMIC == 0 { "wrote" } else { "updated with an atomic" };
-                    self.report_race(warp, access.lane(lane), did, write & !ATOMIC);
+                    let same = kind == AccessKind::Write
+                        && write & ATOMIC == 0
+                        && self.findings.asks_for_values(pc)
+                        && self.global_holds(warp, view, access, lane, write & !ATOMIC);
+                    self.report_race(warp, access.lane(lane), did, write & !ATOMIC, same);
                 }
             }
         });
@@ -240,7 +256,8 @@ impl Unit<'_> {
         let other = (record >> 34 & 0x1f) as usize;
         let at = record as u32 & MOMENT;
         if other == warp.number {
-            return at >= warp.last_sync;
+            let lane = |record: u64| (record >> 29 & 0x1f) as usize;
+            return warp.misses_lane(lane(mine), lane(record), at);
         }
         let per_block = self.launched.geometry.warps();
         self.clocks.seen(warp.id, warp.block * per_block + other) < at
@@ -260,23 +277,47 @@ impl Unit<'_> {
             let at = first as u32 & MOMENT;
             let per_block = self.launched.geometry.warps();
             let others = (warp.block * per_block..(warp.block + 1) * per_block).filter(|&id| id != warp.id);
-            return at >= warp.last_sync && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
+            let reader = (first >> 29 & 0x1f) as usize;
+            let lanes = (0..32).all(|lane| lane == reader || warp.misses_lane(reader, lane, at));
+            return lanes && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
         }
         self.races_with(warp, first, mine)
     }
 
+    /// Whether a store finds in memory what it is about to write there, or what an earlier lane of the same instruction writes.
+    fn global_holds(
+        &self,
+        warp: &Warp,
+        view: &View<'_>,
+        access: &WarpAccess<'_>,
+        lane: usize,
+        record: u64,
+    ) -> bool {
+        let address = access.addresses[lane];
+        let (block, number) = ((record >> 39) - 1, (record >> 34 & 0x1f) as usize);
+        let other = (record >> 29 & 0x1f) as usize;
+        let own = block == self.blocks[warp.block].number && number == warp.number;
+        let earlier = own && access.mask >> other & 1 == 1 && access.addresses[other] == address;
+        let offset = (address - view.allocation.base) as usize;
+        let holds = |at: usize, bytes: usize| view.allocation.load(offset + at, bytes);
+        self.stores_same_value(warp, access, lane, earlier.then_some(other), holds)
+    }
+
     #[inline(never)]
-    fn report_race(&mut self, warp: &Warp, access: LaneAccess, did: &str, record: u64) {
+    fn report_race(&mut self, warp: &Warp, access: LaneAccess, did: &str, record: u64, same_value: bool) {
         let block = (record >> 39) - 1;
         let thread = (record >> 34 & 0x1f) * 32 + (record >> 29 & 0x1f);
         let here = self.blocks[warp.block].number;
-        self.report_access(warp, FindingKind::Race, access, || {
+        self.report_race_of(warp, access, same_value, || {
             let does = access.kind.verb();
             let whose = if block == here { "the same block".to_owned() } else { format!("block {block}") };
             format!(
                 "{does} memory that thread {thread} of {whose} {did}, and nothing orders the two accesses"
             )
         });
+        let earlier =
+            Earlier { wrote: did != "read", block, thread: thread as u32, any_lane: false, pc: None };
+        self.findings.set_earlier(access.pc, earlier);
         if block != here {
             self.findings.advise(FindingKind::Race, access.pc, BETWEEN_BLOCKS);
         }

@@ -69,7 +69,7 @@ impl Unit<'_> {
     /// places, and the lanes whose accesses are allowed.
     fn matrix_rows(
         &mut self,
-        warp: &Warp,
+        warp: &mut Warp,
         step: Step<'_>,
         (address, offset): (Operand, i64),
         count: usize,

@@ -93,7 +93,7 @@ impl Formats {
 }
 
 /// Whether a result is infinite or NaN and its operands do not explain it.
-fn originates(result: f64, mut operands: impl Iterator<Item = f64>) -> bool {
+pub(super) fn originates(result: f64, mut operands: impl Iterator<Item = f64>) -> bool {
     if result.is_nan() {
         !operands.any(f64::is_nan)
     } else {

@@ -42,6 +42,7 @@ impl Unit<'_> {
     pub(super) fn run_split(&mut self, warp: &mut Warp, place: usize) -> bool {
         let program = self.launched.program;
         let timed = self.launched.timed;
+        let by_line = self.by_instruction.is_some();
         let WarpSplit { mut pc, mut mask, .. } = warp.splits.all[place];
         let mut stop = warp.splits.reconvergence_pc(place);
         let slice = if timed { TIMED_SLICE } else { SLICE };
@@ -62,13 +63,16 @@ impl Unit<'_> {
                 break true;
             }
             left -= 1;
+            if by_line {
+                self.attribute(pc);
+            }
             let instruction = &program.instructions[pc as usize];
             let guard = instruction.guard;
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
             self.count(instruction, mask, active);
             let operands = program.operands_of(instruction);
             if timed {
-                self.time_arithmetic(warp, instruction, operands, pc);
+                self.time_arithmetic(warp, Step { instruction, operands, pc, mask: active });
             }
             if active == 0 {
                 pc += 1;
@@ -247,6 +251,13 @@ impl Unit<'_> {
                 self.store_matrix(warp, step, count, transposed, offset)
             }
             Op::Mma(mma) => self.mma(warp, step, mma),
+            Op::Texture(fetch) => self.fetch_texture(warp, step, fetch),
+            Op::TextureQuery { query, surface } => self.query_texture(warp, step, query, surface),
+            Op::LoadSurface(access) => self.load_surface(warp, step, access),
+            Op::StoreSurface(access) => self.store_surface(warp, step, access),
+            Op::ExactMma(mma) => self.exact_mma(warp, step, mma),
+            Op::LoadFragment(access) => self.load_fragment(warp, step, access),
+            Op::StoreFragment(access) => self.store_fragment(warp, step, access),
             Op::Wgmma(wgmma) => self.wgmma(warp, step, wgmma),
             Op::WgmmaFence => self.wgmma_fence(warp),
             Op::WgmmaCommit => self.wgmma_commit(warp),
@@ -391,7 +402,7 @@ impl Unit<'_> {
                 return warp.registers.set_word(d, &masks, step.mask);
             }
             Special::GridId | Special::Clock64 | Special::GlobalTimer => {
-                let value = if special == Special::GridId { 1 } else { self.counters.warp_instructions() };
+                let value = if special == Special::GridId { 1 } else { self.executed() };
                 return warp.registers.set_long(d, &[value; 32], step.mask);
             }
             Special::Ntid(a) => axis(geometry.block, a),
@@ -407,8 +418,8 @@ impl Unit<'_> {
             Special::NwarpId => geometry.warps() as u32,
             Special::SmId => (block.number % u64::from(self.launched.multiprocessors.max(1))) as u32,
             Special::NsmId => self.launched.multiprocessors,
-            Special::Clock => self.counters.warp_instructions() as u32,
-            Special::ClockHigh => (self.counters.warp_instructions() >> 32) as u32,
+            Special::Clock => self.executed() as u32,
+            Special::ClockHigh => (self.executed() >> 32) as u32,
             Special::DynamicSharedBytes => dynamic,
             Special::TotalSharedBytes | Special::AggregateSharedBytes => all,
         };

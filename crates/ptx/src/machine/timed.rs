@@ -8,8 +8,8 @@ use super::{
     warp::Warp,
 };
 use crate::{
-    counters::Counters,
-    isa::{Instruction, Mbarrier, Op, Operand},
+    counters::{Counters, CountersByInstruction},
+    isa::{Mbarrier, Op},
     timing::{Clock, Kind, WarpClock},
 };
 
@@ -23,6 +23,8 @@ pub(crate) struct TimedRun {
     pub finished: bool,
     /// The block, the program counter and the index of an instruction that is not supported, if one was reached.
     pub failure: Option<(u64, u32, u32)>,
+    /// What every instruction did, if that was asked for.
+    pub by_instruction: Option<Box<CountersByInstruction>>,
 }
 
 /// Runs clusters on a multiprocessor that holds `resident` of them at a time; when one ends, the next starts. After `budget` warp
@@ -35,7 +37,7 @@ pub(crate) fn run_timed(
     budget: u64,
 ) -> TimedRun {
     let schedulers = clock.rates.schedulers;
-    let start_of_block = clock.rates.latencies.block;
+    let start_of_block = clock.rates.latencies.block * clock.mended.block_share();
     let mut clock = Some(Box::new(clock));
     let mut units: Vec<Unit<'_>> = Vec::new();
     for place in 0..resident.max(1) {
@@ -46,13 +48,22 @@ pub(crate) fn run_timed(
     }
     let mut stuck: Vec<Vec<bool>> = units.iter().map(|unit| vec![false; unit.warps.len()]).collect();
     let (mut counters, mut ends, mut finished) = (Counters::default(), Vec::new(), true);
+    let mut by_instruction: Option<Box<CountersByInstruction>> = None;
+    let mut count = |unit: &mut Unit<'_>| {
+        let (all, each) = unit.counted();
+        counters.merge(&all);
+        match (&mut by_instruction, each) {
+            (Some(mine), Some(each)) => mine.merge(&each),
+            (mine, each) => *mine = each,
+        }
+    };
     let mut spent = 0;
     while let Some((place, id)) = earliest(&units, &stuck) {
         let unit = &mut units[place];
         std::mem::swap(&mut unit.clock, &mut clock);
-        let before = unit.counters.warp_instructions();
+        let before = unit.executed();
         let moved = unit.turn(id);
-        spent += unit.counters.warp_instructions() - before;
+        spent += unit.executed() - before;
         std::mem::swap(&mut unit.clock, &mut clock);
         if !moved {
             stuck[place][id] = true;
@@ -76,17 +87,15 @@ pub(crate) fn run_timed(
                 unit.begin(cluster, end + start_of_block, first, schedulers);
             }
             None => {
-                counters.merge(&unit.counters);
+                count(unit);
                 units.swap_remove(place);
                 stuck.swap_remove(place);
             }
         }
     }
-    for unit in &units {
-        counters.merge(&unit.counters);
-    }
     let failure = units.iter().find_map(|unit| unit.failure);
-    TimedRun { clock, counters, ends, finished: finished && units.is_empty(), failure }
+    units.iter_mut().for_each(&mut count);
+    TimedRun { clock, counters, ends, finished: finished && units.is_empty(), failure, by_instruction }
 }
 
 /// The warp that is furthest behind, of those that can go on.
@@ -114,28 +123,28 @@ impl Unit<'_> {
         self.start(cluster);
         for warp in &mut self.warps {
             let scheduler = (first_scheduler + warp.id) % schedulers;
-            warp.clock = Some(Box::new(WarpClock::new(self.launched.program, scheduler, at)));
+            let program = self.launched.program;
+            let clock = WarpClock::new(program, scheduler, at);
+            warp.clock = Some(Box::new(if self.launched.by_line { clock.traced(program) } else { clock }));
         }
     }
 
     /// Keeps time for an instruction whose cost is known before it executes.
     #[inline]
-    pub(super) fn time_arithmetic(
-        &mut self,
-        warp: &mut Warp,
-        instruction: &Instruction,
-        operands: &[Operand],
-        pc: u32,
-    ) {
-        if let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock)
-            && clock.costs[pc as usize].kind != Kind::Deferred
-        {
+    pub(super) fn time_arithmetic(&mut self, warp: &mut Warp, step: Step<'_>) {
+        let Step { instruction, operands, pc, mask } = step;
+        let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock) else { return };
+        clock.mended.at(pc, mask, self.number);
+        if clock.costs[pc as usize].kind != Kind::Deferred {
             clock.plain(own, pc, instruction.guard, operands, instruction.results as usize);
         }
     }
 
     /// Executes an instruction, and keeps time for what it did.
     pub(super) fn execute_timed(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
+        if let Some(own) = &mut warp.clock {
+            own.at(step.pc);
+        }
         let waits = matches!(
             step.instruction.op,
             Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::Mbarrier { op: Mbarrier::Wait { .. }, .. }
@@ -155,7 +164,9 @@ impl Unit<'_> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. } => {
+            | Op::StoreMatrix { .. }
+            | Op::LoadFragment(_)
+            | Op::StoreFragment(_) => {
                 clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {
@@ -177,12 +188,10 @@ impl Unit<'_> {
                 own.wait_until(done);
             }
             Op::Wgmma(wgmma) => {
-                let inputs = &operands[results..];
-                let ready = inputs.iter().map(|&operand| own.ready(operand)).fold(0.0, f64::max);
                 let depth = f64::from(wgmma.k) * wgmma.element.bytes() as f64;
                 let rows = if wgmma.a_in_registers { 0.0 } else { 16.0 };
                 // The four warps share the columns.
-                clock.wgmma(own, pc, ready, depth * (rows + f64::from(wgmma.n) / 4.0));
+                clock.wgmma(own, pc, &operands[results..], depth * (rows + f64::from(wgmma.n) / 4.0));
             }
             Op::WgmmaCommit => own.wgmma.close(),
             Op::WgmmaWait { pending } => {

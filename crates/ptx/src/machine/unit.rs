@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     check::{Clocks, FindingKind, Findings},
-    counters::Counters,
+    counters::{Counters, CountersByInstruction},
     device_runtime::{DeviceHeap, DeviceLimits, OutputSink, Printed},
     isa::Program,
-    memory::{Global, Shared, View},
+    memory::{Global, Shared, Textures, View},
     timing::Clock,
 };
 
@@ -65,7 +65,10 @@ pub(crate) struct Launched<'a> {
     pub parameters: Vec<u8>,
     pub geometry: Geometry,
     pub global: &'a Global,
+    pub textures: &'a Textures,
     pub views: Vec<View<'a>>,
+    /// For every view and granule, who read it as read-only data and who wrote it, if the kernel does both.
+    pub read_only: Option<Vec<Box<[AtomicU64]>>>,
     /// Whether the host processor has AVX2.
     pub wide: bool,
     pub races: bool,
@@ -79,6 +82,8 @@ pub(crate) struct Launched<'a> {
     pub heap_view: Option<usize>,
     /// The number of the launch on its device.
     pub number: u64,
+    /// Whether counters are kept by instruction.
+    pub by_line: bool,
     /// Whether only time is kept: nothing is checked, and no matrix product computed.
     pub timed: bool,
     /// Warp instructions that the launch may still execute, shared by all units.
@@ -119,6 +124,8 @@ pub(crate) struct Unit<'a> {
     /// Whether a block ended early.
     pub aborted: bool,
     pub counters: Counters,
+    /// The counters by instruction, if they are kept; `counters` then has only those of the latest one.
+    pub by_instruction: Option<Box<CountersByInstruction>>,
     /// The cluster's linear index.
     pub number: u64,
     pub ended: bool,
@@ -168,10 +175,35 @@ impl<'a> Unit<'a> {
             failure: None,
             aborted: false,
             counters: Counters::default(),
+            by_instruction: launched.by_line.then(|| Box::new(CountersByInstruction::new(launched.program))),
             number: 0,
             ended: false,
             clock: None,
             cluster_time: 0.0,
+        }
+    }
+
+    /// Attributes what was counted to the instruction before this one.
+    pub(super) fn attribute(&mut self, pc: u32) {
+        if let Some(by_instruction) = &mut self.by_instruction {
+            by_instruction.next(&mut self.counters, pc);
+        }
+    }
+
+    /// The warp instructions that were executed so far.
+    pub(super) fn executed(&self) -> u64 {
+        let attributed = self.by_instruction.as_ref().map_or(0, |by_instruction| by_instruction.instructions);
+        attributed + self.counters.warp_instructions()
+    }
+
+    /// Everything that was counted, and by instruction if that was asked for.
+    pub fn counted(&mut self) -> (Counters, Option<Box<CountersByInstruction>>) {
+        match self.by_instruction.take() {
+            Some(mut by_instruction) => {
+                by_instruction.next(&mut self.counters, 0);
+                (by_instruction.total(), Some(by_instruction))
+            }
+            None => (self.counters, None),
         }
     }
 
@@ -283,7 +315,7 @@ impl<'a> Unit<'a> {
             for split in &warp.splits.all {
                 let what = match split.wait {
                     Wait::Nothing => continue,
-                    Wait::Lanes { mask, .. } => format!("for lanes {mask:#010x} of its warp"),
+                    Wait::Lanes { mask, .. } => self.describe_missing_lanes(warp, split.pc, mask),
                     Wait::Barrier(number) => format!("at barrier {number}"),
                     Wait::Mbarrier { offset, .. } => {
                         let state = self.blocks[warp.block].mbarriers.describe(offset);
@@ -322,6 +354,7 @@ impl<'a> Unit<'a> {
         let block = self.blocks[warp.block].number;
         let thread = warp.number as u32 * 32 + lane;
         self.findings.add(kind, pc, || (block, thread, address, message()));
+        self.findings.widen(kind, pc, block, thread);
     }
 
     /// Reports something about one lane's access.
@@ -333,6 +366,18 @@ impl<'a> Unit<'a> {
         message: impl FnOnce() -> String,
     ) {
         self.report(warp, kind, access.pc, access.lane as u32, Some(access.address), message);
+    }
+
+    /// Reports a race of one lane's access; `same_value` says that both accesses write the same.
+    pub(super) fn report_race_of(
+        &mut self,
+        warp: &Warp,
+        access: LaneAccess,
+        same_value: bool,
+        message: impl FnOnce() -> String,
+    ) {
+        let (block, thread) = (self.blocks[warp.block].number, warp.number as u32 * 32 + access.lane as u32);
+        self.findings.add_race(access.pc, same_value, || (block, thread, Some(access.address), message()));
     }
 
     /// Updates the time before which everything is ordered before the warp.
@@ -361,4 +406,10 @@ pub(super) static EMPTY: Program = Program {
     shared_bytes: 0,
     global_granule: 1,
     shared_granule: 1,
+    access_facts: Vec::new(),
+    shared_variables: Vec::new(),
+    address_constants: Vec::new(),
+    copies: Vec::new(),
+    copy_count: 0,
+    read_only_writes: false,
 };

@@ -4,7 +4,7 @@ use super::{
     async_copies::AsyncCopies, calls::CallStack, registers::Registers, warp_splits::WarpSplits,
     wgmma::WgmmaGroups,
 };
-use crate::{isa::Program, timing::WarpClock};
+use crate::{check::LaneClocks, isa::Program, timing::WarpClock};
 
 /// A warp of a block.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) struct Warp {
     pub id: usize,
     /// When all of its lanes last synchronised.
     pub last_sync: u32,
+    /// What its lanes have seen of each other, if only some of them synchronised.
+    pub lane_clocks: Option<Box<LaneClocks>>,
     /// Everything before this time is ordered before the warp.
     pub floor: u32,
     /// When it last executed `fence.proxy.async`.
@@ -26,6 +28,12 @@ pub(crate) struct Warp {
     /// Local memory, lane after lane.
     pub local: Vec<u8>,
     pub stack: CallStack,
+    /// Which bytes of it were written.
+    pub local_written: Vec<u8>,
+    /// For each copy of the program, and each lane: the bytes that were loaded although nobody wrote them, as a mask.
+    pub undefined: Vec<[u8; 32]>,
+    /// Whether there may be any.
+    pub any_undefined: bool,
     /// The allocation that it last accessed.
     pub last_view: usize,
     pub copies: AsyncCopies,
@@ -45,10 +53,14 @@ impl Warp {
             number,
             id,
             last_sync: 0,
+            lane_clocks: None,
             floor: 0,
             proxy_fence: 0,
             local: vec![0; 32 * program.local_bytes],
             stack: CallStack::new(program),
+            local_written: vec![0; 32 * program.local_bytes],
+            undefined: vec![[0; 32]; program.copy_count],
+            any_undefined: false,
             last_view: 0,
             copies: AsyncCopies::default(),
             wgmma: WgmmaGroups::default(),
@@ -75,15 +87,39 @@ impl Warp {
         }
     }
 
+    /// Some of its lanes synchronise. What they did before `now` is ordered among them, and nothing else is: neither what other lanes
+    /// did, nor those that have exited.
+    pub fn synchronise_lanes(&mut self, lanes: u32, now: u32) {
+        if lanes & self.splits.started == self.splits.started {
+            self.last_sync = now;
+            self.lane_clocks = None;
+        } else {
+            let clocks = self.lane_clocks.get_or_insert_with(|| Box::new(LaneClocks::new(self.last_sync)));
+            clocks.synchronise(lanes, now);
+        }
+    }
+
+    /// Whether what lane `other` did at a time is not ordered before what `lane` does now.
+    #[inline(always)]
+    pub fn misses_lane(&self, lane: usize, other: usize, at: u32) -> bool {
+        lane != other
+            && at >= self.last_sync
+            && self.lane_clocks.as_deref().is_none_or(|clocks| clocks.misses(lane, other, at))
+    }
+
     /// Starts over with these lanes.
     pub fn start(&mut self, lanes: u32) {
         self.registers.clear();
         self.splits.start(lanes);
         self.last_sync = 0;
+        self.lane_clocks = None;
         self.floor = 0;
         self.proxy_fence = 0;
         self.local.fill(0);
         self.stack.clear();
+        self.local_written.fill(0);
+        self.undefined.fill([0; 32]);
+        self.any_undefined = false;
         self.copies = AsyncCopies::default();
         self.wgmma = WgmmaGroups::default();
         self.at_cluster = None;

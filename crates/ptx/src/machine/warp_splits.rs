@@ -69,7 +69,8 @@ pub(crate) struct WarpSplits {
     pub(super) all: Vec<WarpSplit>,
     points: Vec<ReconvergencePoint>,
     free: Vec<u32>,
-    /// Lanes that have not exited.
+    /// Lanes that the warp started with, and those that have not exited.
+    pub started: u32,
     pub live: u32,
 }
 
@@ -78,7 +79,7 @@ impl WarpSplits {
         self.all.clear();
         self.points.clear();
         self.free.clear();
-        self.live = lanes;
+        (self.started, self.live) = (lanes, lanes);
         if lanes != 0 {
             self.all.push(WarpSplit { pc: 0, mask: lanes, point: NONE, wait: Wait::Nothing });
         }
@@ -254,6 +255,31 @@ impl WarpSplits {
         if rest.mask != 0 {
             split.mask = waiting;
             self.all.push(rest);
+        }
+    }
+
+    /// Some lanes of a split go on, or wait, as a split of their own.
+    pub(super) fn part(&mut self, lanes: u32, pc: u32, wait: Wait) {
+        let Some(split) = self.all.iter_mut().find(|split| split.mask & lanes != 0) else { return };
+        let parted = WarpSplit { pc, mask: lanes, wait, ..*split };
+        split.mask &= !lanes;
+        self.all.push(parted);
+    }
+
+    /// Joins splits that are at the same instruction, wait for nothing, and reconverge at the same point.
+    pub(super) fn merge(&mut self) {
+        let mut place = 0;
+        while place < self.all.len() {
+            let WarpSplit { pc, mask, point, wait } = self.all[place];
+            let alike = |other: &WarpSplit| other.pc == pc && other.point == point && other.wait == wait;
+            let earlier = self.all[..place].iter_mut().find(|other| wait == Wait::Nothing && alike(other));
+            match earlier {
+                Some(earlier) => {
+                    earlier.mask |= mask;
+                    self.all.swap_remove(place);
+                }
+                None => place += 1,
+            }
         }
     }
 

@@ -132,7 +132,7 @@ impl Unit<'_> {
             let Some(conflict) = shared.records.read(offset, 16, &who, &self.clocks) else { continue };
             let address = offset as u64 + SHARED_START;
             let access = LaneAccess { pc, lane: 0, address, bytes: 16, kind: AccessKind::Read };
-            self.report_shared_race(warp, access, conflict);
+            self.report_shared_race(warp, access, conflict, false);
         }
     }
 

@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use crate::check::Clocks;
+use crate::check::{Clocks, LaneClocks};
 
 /// Who accesses memory, and what is ordered before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Accessor {
+pub(crate) struct Accessor<'a> {
     /// The warp's index in its cluster, or the TMA unit's row.
     pub warp: usize,
     pub lane: usize,
@@ -17,11 +17,13 @@ pub(crate) struct Accessor {
     pub own: Option<u32>,
     /// Everything before this time is ordered before the warp.
     pub floor: u32,
-    /// When the lanes of the warp last synchronised.
+    /// When all lanes of the warp last synchronised.
     pub last_sync: u32,
+    /// What the lanes of the warp have seen of each other, if some of them synchronised since.
+    pub lane_clocks: Option<&'a LaneClocks>,
 }
 
-impl Accessor {
+impl Accessor<'_> {
     /// Whether a write is not ordered before this access.
     #[inline(always)]
     fn misses(&self, write: u64, clocks: &Clocks) -> bool {
@@ -30,9 +32,11 @@ impl Accessor {
         }
         let (warp, lane, at) = (Write(write).warp(), Write(write).lane(), Write(write).at());
         if warp == self.warp && at != PENDING {
-            lane != self.lane && at >= self.last_sync
+            lane != self.lane
+                && at >= self.last_sync
+                && self.lane_clocks.is_none_or(|clocks| clocks.misses(self.lane, lane, at))
         } else {
-            clocks.seen(self.warp, warp) < at
+            write & VOLATILE == 0 && clocks.seen(self.warp, warp) < at
         }
     }
 
@@ -62,7 +66,11 @@ const PENDING: u32 = u32::MAX;
 /// Flag of a write: it was an atomic.
 const ATOMIC: u64 = 1 << 39;
 
-/// The last write to a granule: the warp plus one, the atomic flag, the lane and the time; zero for none.
+/// Flag of a write: it was volatile. Other warps may access what it writes, as they do with flags, but it does not order the lanes of
+/// its own warp.
+const VOLATILE: u64 = 1 << 38;
+
+/// The last write to a granule: the warp plus one, the flags, the lane and the time; zero for none.
 #[derive(Clone, Copy)]
 struct Write(u64);
 
@@ -76,7 +84,7 @@ impl Write {
     }
 
     fn lane(self) -> usize {
-        (self.0 >> 32 & 0x7f) as usize
+        (self.0 >> 32 & 0x1f) as usize
     }
 
     fn at(self) -> u32 {
@@ -170,7 +178,13 @@ impl AccessRecords {
 
     /// Records a read, and returns a write that is not ordered before it.
     #[inline(always)]
-    pub fn read(&mut self, offset: usize, bytes: usize, who: &Accessor, clocks: &Clocks) -> Option<Conflict> {
+    pub fn read(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        who: &Accessor<'_>,
+        clocks: &Clocks,
+    ) -> Option<Conflict> {
         let mut found = None;
         let first = u64::from(clocks.now()) << 32;
         let mine = who.own.map_or(0, |own| 1 << own);
@@ -192,7 +206,7 @@ impl AccessRecords {
         &mut self,
         offset: usize,
         bytes: usize,
-        who: &Accessor,
+        who: &Accessor<'_>,
         clocks: &Clocks,
     ) -> Option<Conflict> {
         let mut found = None;
@@ -214,13 +228,13 @@ impl AccessRecords {
         &mut self,
         offset: usize,
         bytes: usize,
-        who: &Accessor,
+        who: &Accessor<'_>,
         clocks: &Clocks,
     ) -> Option<Conflict> {
         let mut found = None;
         self.change(offset, bytes, false, |record| {
             let write = record.write;
-            if write & ATOMIC == 0 && who.misses(write, clocks) {
+            if write & (ATOMIC | VOLATILE) == 0 && who.misses(write, clocks) {
                 found = found.or(Some(Write(write).conflict()));
             }
             if who.may_miss_reads(record.reads) && found.is_none() {
@@ -228,13 +242,43 @@ impl AccessRecords {
             }
             record.reads = 0;
             // A plain write that the warp has not released yet stays recorded: other warps' atomics race with it too.
-            let plain = write != 0 && write & ATOMIC == 0 && Write(write).at() != PENDING;
+            let plain = write != 0 && write & (ATOMIC | VOLATILE) == 0 && Write(write).at() != PENDING;
             let last = Write(write);
             if !(plain && last.warp() == who.warp && !clocks.is_released(who.warp, last.at())) {
                 record.write = Write::new(who.warp, who.lane, clocks.now()).0 | ATOMIC;
             }
         });
         found
+    }
+
+    /// A volatile read of data. Returns a write by another lane of the same warp that is not ordered before it.
+    pub fn volatile_read(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        who: &Accessor<'_>,
+        clocks: &Clocks,
+    ) -> Option<Conflict> {
+        let mut found = None;
+        self.change(offset, bytes, false, |record| {
+            let write = record.write;
+            let own = write != 0 && write & ATOMIC == 0 && Write(write).warp() == who.warp;
+            if own && Write(write).at() != PENDING && who.misses(write, clocks) {
+                found = found.or(Some(Write(write).conflict()));
+            }
+        });
+        found
+    }
+
+    /// Records a volatile write. A write of another warp that is not ordered before it stays recorded.
+    pub fn volatile_write(&mut self, offset: usize, bytes: usize, who: &Accessor<'_>, clocks: &Clocks) {
+        let mine = Write::new(who.warp, who.lane, clocks.now()).0 | VOLATILE;
+        self.change(offset, bytes, false, |record| {
+            let write = record.write;
+            if write == 0 || Write(write).warp() == who.warp || !who.misses(write, clocks) {
+                record.write = mine;
+            }
+        });
     }
 
     /// Marks memory as the target of an asynchronous copy.
@@ -280,7 +324,7 @@ impl AccessRecords {
 }
 
 #[inline(never)]
-fn unordered_reads(reads: u64, who: &Accessor, clocks: &Clocks) -> Option<Conflict> {
+fn unordered_reads(reads: u64, who: &Accessor<'_>, clocks: &Clocks) -> Option<Conflict> {
     let first = (reads >> 32) as u32;
     let mut warps = reads as u32;
     // The warps of a block are contiguous in the clocks.
@@ -336,7 +380,7 @@ mod tests {
             let (lane, last_sync, floor) =
                 (random(2), clocks.now() / 2, clocks.floor(warp).min(clocks.now() / 2));
             let own = (random(5) > 0).then_some(warp as u32);
-            let who = Accessor { warp, lane, own, floor, last_sync };
+            let who = Accessor { warp, lane, own, floor, last_sync, lane_clocks: None };
             let kind = random(12);
             let now = clocks.now();
             let touch = |records: &mut AccessRecords, offset: usize, bytes: usize| match kind {

@@ -160,6 +160,27 @@ impl Allocation {
             .all(|offset| sized!(self, written, offset, piece, |cell| u64::from(cell.load(Relaxed)) == all))
     }
 
+    /// The bytes of an access that were never written, as a mask.
+    pub fn unwritten(&self, offset: usize, bytes: usize) -> u32 {
+        let unwritten = |&byte: &usize| !self.is_written(offset + byte, 1);
+        (0..bytes.min(32)).filter(unwritten).fold(0, |all, byte| all | 1 << byte)
+    }
+
+    /// A byte takes a value that was never written anywhere.
+    pub fn mark_unwritten(&self, offset: usize) {
+        if self.reserved {
+            return;
+        }
+        self.written_bytes()[offset].store(0, Relaxed);
+        self.whole.store(false, Relaxed);
+    }
+
+    /// One byte for each of the memory: whether it was written.
+    fn written_bytes(&self) -> &[AtomicU8] {
+        // SAFETY: the words are that many bytes, which have no padding, and every access to them is atomic.
+        unsafe { std::slice::from_raw_parts(self.written.as_ptr().cast(), self.written.len() * 8) }
+    }
+
     #[inline(always)]
     #[allow(clippy::unnecessary_cast)]
     pub fn mark_written(&self, offset: usize, bytes: usize) {
@@ -240,6 +261,12 @@ impl Global {
         allocation.data = Box::default();
         allocation.written = Box::default();
         Ok(())
+    }
+
+    /// For every granule of every allocation a word that is zero; `None` if the host does not have the memory.
+    pub fn granule_words(&self, granule: usize) -> Option<Vec<Box<[AtomicU64]>>> {
+        let live = |allocation: &Allocation| if allocation.freed { 0 } else { allocation.bytes };
+        self.allocations.iter().map(|allocation| zeros(live(allocation).div_ceil(granule))).collect()
     }
 
     /// The allocation that contains an access.
@@ -333,6 +360,15 @@ impl Global {
                 see(allocation.load(offset, 8));
             }
         }
+    }
+
+    /// Which of some bytes were written.
+    pub fn written(&self, address: u64, bytes: usize) -> Result<Vec<bool>, PtxError> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let (allocation, offset) = self.of_host(address, bytes)?;
+        Ok((offset..offset + bytes).map(|at| allocation.is_written(at, 1)).collect())
     }
 
     /// Memory as a launch sees it. If races are looked for, every `granule` bytes have a record.

@@ -4,11 +4,17 @@ mod access_records;
 mod global;
 mod shared;
 mod tensor_map;
+mod texture;
 
 pub(crate) use access_records::{AccessRecords, Accessor, Conflict};
 pub(crate) use global::{Allocation, Global, Missing, View};
 pub(crate) use shared::Shared;
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
+pub use texture::{
+    AddressMode, ArrayDescription, ArrayKind, ChannelKind, DeviceArray, FilterMode, ReadMode, TexelFormat,
+    TextureDescription, TextureError, TextureSource,
+};
+pub(crate) use texture::{Texels, Texture, Textures};
 
 /// Where shared memory starts in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 0x7e00_0000_0000;

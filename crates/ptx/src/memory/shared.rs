@@ -60,6 +60,17 @@ impl Shared {
         self.written[offset..offset + bytes.len()].fill(1);
     }
 
+    /// The bytes of an access that were never written, as a mask.
+    pub fn unwritten(&self, offset: usize, bytes: usize) -> u32 {
+        let written = self.written[offset..offset + bytes].iter().zip(0..32);
+        written.fold(0, |all, (&written, byte)| all | u32::from(written == 0) << byte)
+    }
+
+    /// A byte takes a value that was never written anywhere.
+    pub fn mark_unwritten(&mut self, offset: usize) {
+        self.written[offset] = 0;
+    }
+
     #[inline(always)]
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
         let at = &self.written[offset..offset + bytes];

@@ -3,12 +3,14 @@
 mod approximate;
 mod format;
 mod half;
+mod texture;
 
 pub(crate) use approximate::{exp2, log2, sine_cosine};
 pub(crate) use format::{
     Format, Rounding, directed_add, directed_div, directed_fma, directed_sqrt, odd_fma, round, widen,
 };
 pub(crate) use half::{bf16_bits, f16_bits, from_bf16, from_f16};
+pub(crate) use texture::{Axis, Neighbours, channel, cube_face};
 
 /// Flushes a subnormal to a zero of its sign.
 #[inline(always)]

@@ -3,6 +3,7 @@
 //! Some blocks of the grid run on a multiprocessor that [keeps time](crate::timing), and the result is extrapolated to all blocks and
 //! multiprocessors. L2 and DRAM, which all of them share, are further bounds. These and the launch cost make the prediction.
 
+mod assumptions;
 mod calibration;
 mod footprint;
 mod predict;
@@ -10,10 +11,16 @@ mod sample;
 
 use serde::Serialize;
 
+pub(crate) use assumptions::Assumed;
+pub use assumptions::{Assumption, Mended};
 pub use calibration::{Calibration, CalibrationError};
 pub use predict::PredictOptions;
 
-use crate::{counters::Counters, occupancy::Occupancy};
+use crate::{
+    counters::{ByLine, Counters, LineCounters},
+    occupancy::Occupancy,
+    timing::Stalls,
+};
 
 /// Something that can limit a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -108,4 +115,16 @@ pub struct Prediction {
     pub l2_bytes: f64,
     /// The counters of the whole grid, extrapolated.
     pub counters: Counters,
+    /// The counters and the waits of every line, if they were asked for.
+    pub by_line: Option<ByLine<LinePrediction>>,
+}
+
+/// What a line of a kernel costs, and where its warps wait.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinePrediction {
+    /// Its counters, extrapolated to the whole grid.
+    #[serde(flatten)]
+    pub line: LineCounters,
+    /// How long an average warp is there.
+    pub stalls: Stalls,
 }

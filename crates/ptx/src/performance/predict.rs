@@ -1,13 +1,17 @@
 //! Predicts how long a launch takes.
 
-use super::{Calibration, Prediction, Resource, ResourceUse, footprint, sample::Sample};
+use super::{
+    Assumed, Calibration, LinePrediction, Mended, Prediction, Resource, ResourceUse, footprint,
+    sample::Sample,
+};
 use crate::{
-    counters::Counters,
+    chip::ChipSpec,
+    counters::{ByLine, Counters, CountersByInstruction, LineCounters},
     error::PtxError,
     machine::{TimedRun, run_timed},
     occupancy::{BlockResources, Occupancy},
     simulator::{Kernel, LaunchConfig, Module, Simulator, unsupported},
-    timing::{Clock, ClockUnit, Rates, SECTOR, costs},
+    timing::{Clock, ClockUnit, Footprint, MendedCosts, Rates, SECTOR, Stalls, StallsByInstruction, costs},
 };
 
 /// Warp instructions after which a multiprocessor starts no more blocks.
@@ -22,6 +26,12 @@ pub struct PredictOptions {
     pub calibration: Calibration,
     /// Whether the launch follows another one in the same stream.
     pub follows: bool,
+    /// Whether to divide counters and waits by line; it takes longer.
+    pub by_line: bool,
+    /// Costs that are left out, to see what the kernel would gain without them.
+    pub mended: Vec<Mended>,
+    /// Whether multiprocessors hold as many blocks as they have slots for warps, whatever else limits them.
+    pub full_occupancy: bool,
 }
 
 impl Simulator {
@@ -38,7 +48,7 @@ impl Simulator {
         options: &PredictOptions,
     ) -> Result<Prediction, PtxError> {
         let kernel = module.kernel(kernel)?;
-        let launched = self.launched_timed(kernel, config)?;
+        let launched = self.launched_timed(kernel, config, options.by_line)?;
         let geometry = launched.geometry;
         let refuse = |what: &str| PtxError::Launch { kernel: kernel.name.clone(), what: what.to_owned() };
         let chip = self.chip();
@@ -47,7 +57,10 @@ impl Simulator {
             registers: options.registers.unwrap_or_else(|| estimated_registers(kernel)),
             shared_bytes: kernel.program.shared_bytes + geometry.dynamic_shared,
         };
-        let occupancy = chip.occupancy(&block);
+        let mut occupancy = chip.occupancy(&block);
+        if options.full_occupancy {
+            occupancy = chip.full_occupancy(&block);
+        }
         if occupancy.blocks == 0 {
             return Err(refuse("a multiprocessor cannot hold even one of its blocks"));
         }
@@ -60,10 +73,16 @@ impl Simulator {
         let held = resident.min(sample.share());
         let active = blocks.min(multiprocessors) as f64;
         let rates = Rates::new(chip, &options.calibration, held as usize * block.shared_bytes);
-        let costs = costs(&kernel.program, &rates);
+        let mended = mended_costs(kernel, module, options, chip);
+        let mut costs = costs(&kernel.program, &rates);
+        mended.apply(&kernel.program, &mut costs, chip.latencies.arithmetic);
         let run = |number: u64| {
             let sample = Sample { number, ..sample };
-            let clock = Clock::new(rates.clone(), costs.clone());
+            let mut clock = Clock::new(rates.clone(), costs.clone());
+            clock.mended = mended.clone();
+            if options.by_line {
+                clock.stalls = Some(Box::new(StallsByInstruction::new(&kernel.program)));
+            }
             (sample, run_timed(&launched, clock, sample.chosen(), resident as usize, BUDGET))
         };
         // One multiprocessor at the start of the grid and one in its middle: blocks at edges may have less to do.
@@ -79,8 +98,30 @@ impl Simulator {
         if runs.iter().any(|(_, run)| !run.finished) {
             return Err(refuse("its sampled blocks did not finish"));
         }
-        Ok(self.conclude(&runs, &Facts { block, occupancy, blocks, per_cluster, active, resident }, options))
+        let facts = Facts { block, occupancy, blocks, per_cluster, active, resident };
+        let mut prediction = self.conclude(&runs, &facts, options);
+        prediction.by_line = by_line(&runs, &facts, kernel, module);
+        Ok(prediction)
     }
+}
+
+/// The costs that are left out.
+fn mended_costs(kernel: &Kernel, module: &Module, options: &PredictOptions, chip: &ChipSpec) -> MendedCosts {
+    if options.mended.is_empty() {
+        return MendedCosts::default();
+    }
+    let assumed = |pc: usize| {
+        let source = module.line_of(kernel, pc).0;
+        let mut assumed = Assumed::default();
+        for mended in &options.mended {
+            if mended.lines.is_empty() || source.as_ref().is_some_and(|line| mended.lines.contains(line)) {
+                assumed.add(mended.assumption);
+            }
+        }
+        assumed
+    };
+    let assumed = (0..kernel.program.instructions.len()).map(assumed).collect();
+    MendedCosts::new(&kernel.program, assumed, chip.units.float / chip.units.tensor.max(1.0))
 }
 
 /// What is known about a launch before it runs.
@@ -160,11 +201,46 @@ impl Totals {
         self.busy.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
         self.waited += busy.barriers;
         self.l2_sectors += clock.l2_sectors as f64;
-        let reads = footprint::by_allocation(&clock.reads, extents);
-        self.read.iter_mut().zip(reads).for_each(|(all, own)| *all += own);
-        let writes = footprint::by_allocation(&clock.writes, extents);
-        self.written.iter_mut().zip(writes).for_each(|(all, own)| *all += own);
+        let mended = &clock.mended;
+        let add = |all: &mut [f64], footprint: &Footprint, share: f64| {
+            let own = footprint::by_allocation(footprint, extents);
+            all.iter_mut().zip(own).for_each(|(all, own)| *all += own * share);
+        };
+        add(&mut self.read, &clock.reads, 1.0);
+        add(&mut self.read, &mended.reads.footprint, mended.reads.share());
+        add(&mut self.written, &clock.writes, 1.0);
+        add(&mut self.written, &mended.writes.footprint, mended.writes.share());
     }
+}
+
+/// The counters and waits of every line, if they were kept.
+fn by_line(
+    runs: &[(Sample, TimedRun)],
+    facts: &Facts,
+    kernel: &Kernel,
+    module: &Module,
+) -> Option<ByLine<LinePrediction>> {
+    let mut counted = CountersByInstruction::new(&kernel.program);
+    let mut stalls = StallsByInstruction::new(&kernel.program);
+    let mut clusters = 0;
+    for (_, run) in runs {
+        counted.merge(run.by_instruction.as_ref()?);
+        stalls.add(run.clock.as_ref()?.stalls.as_ref()?);
+        clusters += run.ends.len() as u64;
+    }
+    let sampled = (clusters * facts.per_cluster).max(1) as f64;
+    let warps = sampled * f64::from(facts.block.threads.div_ceil(32));
+    let new = |line: LineCounters| LinePrediction { line, stalls: Stalls::default() };
+    let add = |line: &mut LinePrediction, pc: usize| {
+        if let Some(counters) = counted.get(pc) {
+            line.line.add(&kernel.program.instructions[pc].op, counters);
+        }
+        line.stalls.add(&stalls.all[pc].scaled(1.0 / warps));
+    };
+    let mut folded = ByLine::fold(counted.executed(), |pc| module.line_of(kernel, pc), new, add);
+    let factor = facts.blocks as f64 / sampled;
+    folded.source.iter_mut().chain(&mut folded.ptx).for_each(|line| line.line.scale(factor));
+    Some(folded)
 }
 
 /// Estimates the registers per thread from the PTX: those that are live at a time, and a few for addresses.
@@ -224,6 +300,7 @@ impl Simulator {
             dram_bytes,
             l2_bytes,
             counters: totals.counters.scaled(blocks / sampled),
+            by_line: None,
         }
     }
 

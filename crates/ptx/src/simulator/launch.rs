@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 use super::{Kernel, Module, Simulator};
 use crate::{
-    check::{Finding, FindingKind, Findings, Seen, SourceLine},
-    counters::Counters,
+    check::{EarlierAccess, Finding, FindingKind, Findings, Seen},
+    counters::{ByLine, Counters, CountersByInstruction, LineCounters},
     device_runtime::{DeviceHeap, DeviceOutput, Printed},
     error::PtxError,
     isa::{Line, Unsupported},
@@ -82,6 +82,8 @@ pub struct Report {
     pub counters: Counters,
     /// What it printed.
     pub printf: DeviceOutput,
+    /// What every line cost, if [`Checks::by_line`](super::Checks::by_line) asked for it.
+    pub by_line: Option<ByLine<LineCounters>>,
 }
 
 impl Simulator {
@@ -128,18 +130,25 @@ impl Simulator {
             return Err(unsupported(failure, module, kernel));
         }
         let (mut findings, mut counters) = (Findings::default(), Counters::default());
+        let mut each = self.checks.by_line.then(|| CountersByInstruction::new(&kernel.program));
         let mut printed = Printed::default();
         let aborted = parts.iter().any(|unit| unit.aborted);
-        for unit in parts {
+        for mut unit in parts {
+            let (counted, by_instruction) = unit.counted();
+            counters.merge(&counted);
+            if let (Some(each), Some(by_instruction)) = (&mut each, by_instruction) {
+                each.merge(&by_instruction);
+            }
             findings.merge(unit.findings);
-            counters.merge(&unit.counters);
             printed.merge(unit.printed);
         }
         if !aborted {
             self.add_leaks(&launched, &mut findings);
         }
+        let by_line = each.map(|each| ByLine::of(&each, &kernel.program, |pc| module.line_of(kernel, pc)));
         let printf = printed.finish(self.limits.printf_bytes);
-        Ok(Report { findings: located(findings, module, kernel, &geometry), counters, printf })
+        let findings = located(findings, module, kernel, &geometry);
+        Ok(Report { findings, counters, by_line, printf })
     }
 
     /// Adds blocks of the heap that the launch allocated and lost.
@@ -175,7 +184,11 @@ impl Simulator {
             parameters: arguments(kernel, &config.arguments)?,
             geometry: self.geometry(kernel, config)?,
             global: &self.global,
+            textures: &self.textures,
             views: self.global.views(kernel.program.global_granule, races)?,
+            read_only: (races && kernel.program.read_only_writes)
+                .then(|| self.global.granule_words(kernel.program.global_granule))
+                .flatten(),
             wide: machine::wide(),
             races,
             nonfinite: self.checks.nonfinite,
@@ -184,6 +197,7 @@ impl Simulator {
             heap: self.heap.as_ref(),
             heap_view: self.heap.as_ref().and_then(|heap| self.global.find(heap.base, 1).ok()),
             number: self.launches,
+            by_line: self.checks.by_line,
             timed: false,
             steps_left: AtomicU64::new(self.checks.steps),
             multiprocessors: self.chip.multiprocessors,
@@ -195,8 +209,9 @@ impl Simulator {
         &'a self,
         kernel: &'a Kernel,
         config: &LaunchConfig,
+        by_line: bool,
     ) -> Result<Launched<'a>, PtxError> {
-        Ok(Launched { nonfinite: false, timed: true, ..self.launched(kernel, config, false)? })
+        Ok(Launched { nonfinite: false, by_line, timed: true, ..self.launched(kernel, config, false)? })
     }
 
     /// The address and size of every allocation.
@@ -264,9 +279,7 @@ pub(crate) fn unsupported(failure: (u64, u32, u32), module: &Module, kernel: &Ke
     let (_, pc, number) = failure;
     let program = &kernel.program;
     let Unsupported { place, what, instruction } = program.unsupported[number as usize].clone();
-    let line = program.lines[program.instructions[pc as usize].line as usize];
-    let file = module.files.get(line.file as usize).filter(|_| line.source > 0);
-    let source_line = file.map(|file| SourceLine { file: file.clone(), line: line.source });
+    let (source_line, _) = module.line_of(kernel, pc as usize);
     PtxError::Unsupported { place, what, instruction, source_line }
 }
 
@@ -283,22 +296,44 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
     });
     let finding = |seen: Seen| {
         let line = line_of(seen.pc);
-        let source = |file: u32, line: u32| {
-            let file = module.files.get(file as usize).filter(|_| line > 0)?;
-            Some(SourceLine { file: file.clone(), line })
-        };
+        let sanitizer = seen.sanitizer(&program.instructions[seen.pc as usize].op);
+        let block_at = |number: u64| Geometry::split(number, geometry.grid);
+        let thread_at = |number: u32| Geometry::split(u64::from(number), geometry.block);
+        let earlier = seen.earlier.map(|earlier| {
+            let (source, ptx_line) = match earlier.pc {
+                Some(pc) => {
+                    let (source, ptx_line) = module.line_of(kernel, pc as usize);
+                    (source, Some(ptx_line))
+                }
+                None => (None, None),
+            };
+            EarlierAccess {
+                wrote: earlier.wrote,
+                block: block_at(earlier.block),
+                thread: (!earlier.any_lane).then(|| thread_at(earlier.thread)),
+                source,
+                ptx_line,
+            }
+        });
         Finding {
             kind: seen.kind,
+            severity: seen.severity(),
             kernel: kernel.name.clone(),
-            source: source(line.file, line.source),
-            called_at: source(line.caller.0, line.caller.1),
+            function: kernel.readable().to_owned(),
+            source: module.source_line(line.file, line.source),
+            called_at: module.source_line(line.caller.0, line.caller.1),
             ptx_line: line.ptx,
-            block: Geometry::split(seen.block, geometry.grid),
-            thread: Geometry::split(u64::from(seen.thread), geometry.block),
+            block: block_at(seen.block),
+            thread: thread_at(seen.thread),
+            blocks: [block_at(seen.blocks.0), block_at(seen.blocks.1)],
+            threads: [thread_at(seen.threads.0), thread_at(seen.threads.1)],
+            earlier,
             address: seen.address,
             suggestion: seen.suggestion().to_owned(),
             message: seen.message,
             count: seen.count,
+            same_value: seen.same_value,
+            sanitizer,
         }
     };
     seen.into_iter().map(finding).collect()

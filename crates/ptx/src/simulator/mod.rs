@@ -14,7 +14,7 @@ use crate::{
     chip::ChipSpec,
     device_runtime::{DeviceHeap, DeviceLimits, OutputSink},
     error::PtxError,
-    memory::{FUNCTION_WINDOW, Global},
+    memory::{ArrayDescription, DeviceArray, FUNCTION_WINDOW, Global, TextureDescription, Textures},
 };
 
 /// An address in the simulated device's memory.
@@ -33,11 +33,13 @@ pub struct Checks {
     pub nonfinite: bool,
     /// Warp instructions after which a launch is considered endless.
     pub steps: u64,
+    /// Whether counters are also kept by line, which takes longer.
+    pub by_line: bool,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, nonfinite: false, steps: STEPS }
+        Checks { races: true, nonfinite: false, steps: STEPS, by_line: false }
     }
 }
 
@@ -55,6 +57,7 @@ pub struct Simulator {
     /// How many launches there were.
     launches: u64,
     sink: Option<OutputSink>,
+    textures: Textures,
 }
 
 impl Simulator {
@@ -69,6 +72,7 @@ impl Simulator {
             functions_end: FUNCTION_WINDOW,
             launches: 0,
             sink: None,
+            textures: Textures::default(),
         }
     }
 
@@ -137,6 +141,14 @@ impl Simulator {
         self.global.copy_out(address, to)
     }
 
+    /// Which of some bytes were ever written, by the host or by a kernel.
+    ///
+    /// # Errors
+    /// If they are not within one allocation.
+    pub fn written(&self, address: DeviceAddress, bytes: usize) -> Result<Vec<bool>, PtxError> {
+        self.global.written(address, bytes)
+    }
+
     /// Allocates memory for bytes and copies them there.
     ///
     /// # Errors
@@ -145,5 +157,30 @@ impl Simulator {
         let address = self.allocate(from.len())?;
         self.copy_in(address, from)?;
         Ok(address)
+    }
+
+    /// Allocates an array for textures and surfaces. Its texels are copied as those of any memory, at [`DeviceArray::address`].
+    ///
+    /// # Errors
+    /// If there can be no such array, or the host does not have enough memory.
+    pub fn array(&mut self, description: ArrayDescription) -> Result<DeviceArray, PtxError> {
+        let address = self.allocate(description.bytes()?)?;
+        Ok(DeviceArray { address, description })
+    }
+
+    /// Makes a texture, and returns its handle: what a `cudaTextureObject_t` is to a kernel.
+    ///
+    /// # Errors
+    /// If there can be no such texture.
+    pub fn texture(&mut self, description: &TextureDescription) -> Result<u64, PtxError> {
+        Ok(self.textures.add_texture(description)?)
+    }
+
+    /// Makes a surface of an array, and returns its handle: what a `cudaSurfaceObject_t` is to a kernel.
+    ///
+    /// # Errors
+    /// If there can be no such array.
+    pub fn surface(&mut self, array: &DeviceArray) -> Result<u64, PtxError> {
+        Ok(self.textures.add_surface(array)?)
     }
 }

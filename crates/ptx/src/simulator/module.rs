@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use super::Simulator;
 use crate::{
+    check::SourceLine,
     decode::{self, Functions, Symbols},
+    demangle::{FunctionName, demangle, without_spaces},
     error::PtxError,
     flow,
     isa::{Op, Program, Type},
@@ -28,6 +30,8 @@ pub(crate) struct Kernel {
     /// `.reqnctapercluster`.
     pub(super) cluster: Option<[u64; 3]>,
     latitude: RoundingLatitude,
+    /// Its name in C++, if it is mangled.
+    cpp: Option<FunctionName>,
     /// Why it cannot be launched, if its code is wrong.
     broken: Option<PtxError>,
 }
@@ -50,8 +54,28 @@ impl Kernel {
             threads_required: function.threads_required,
             cluster: function.cluster,
             latitude: RoundingLatitude::of(tree, function),
+            cpp: demangle(function.name),
             broken,
         }
+    }
+
+    /// The kernel, if it can be launched.
+    fn usable(&self) -> Result<&Kernel, PtxError> {
+        self.broken.clone().map_or(Ok(self), Err)
+    }
+
+    /// Its name in C++, or as it is if it is not mangled.
+    pub fn readable(&self) -> &str {
+        self.cpp.as_ref().map_or(&self.name, |cpp| &cpp.full)
+    }
+
+    /// Whether a name without spaces means this kernel.
+    fn is_called(&self, name: &str) -> bool {
+        let Some(FunctionName { full, qualified, plain }) = &self.cpp else { return false };
+        let qualified = without_spaces(qualified);
+        let within =
+            qualified.strip_suffix(name).is_some_and(|outer| outer.is_empty() || outer.ends_with("::"));
+        within || *plain == name || without_spaces(full) == name
     }
 }
 
@@ -76,6 +100,19 @@ pub struct Module {
 }
 
 impl Module {
+    /// The source line of an instruction, and its line in the PTX.
+    pub(crate) fn line_of(&self, kernel: &Kernel, pc: usize) -> (Option<SourceLine>, u32) {
+        let program = &kernel.program;
+        let line = program.lines[program.instructions[pc].line as usize];
+        (self.source_line(line.file, line.source), line.ptx)
+    }
+
+    /// A line of a source file; line 0 is unknown.
+    pub(super) fn source_line(&self, file: u32, line: u32) -> Option<SourceLine> {
+        let file = self.files.get(file as usize).filter(|_| line > 0)?;
+        Some(SourceLine { file: file.clone(), line })
+    }
+
     /// Parses and decodes PTX, and allocates its variables on the device.
     ///
     /// # Errors
@@ -109,7 +146,24 @@ impl Module {
         self.portable
     }
 
-    /// The kernels' names.
+    /// The name of a kernel in C++, with its template arguments and parameters; as it is if it is not mangled.
+    ///
+    /// # Errors
+    /// If there is no such kernel.
+    pub fn function(&self, kernel: &str) -> Result<&str, PtxError> {
+        Ok(self.kernel(kernel)?.readable())
+    }
+
+    /// The name in the PTX of the kernel that is called like this: its name in the PTX, in C++ (`scale<float>`,
+    /// `void scale<float>(float*)`), or without namespaces and template arguments (`scale`).
+    ///
+    /// # Errors
+    /// If there is no such kernel, or several.
+    pub fn find(&self, name: &str) -> Result<&str, PtxError> {
+        Ok(&self.kernel(name)?.name)
+    }
+
+    /// The kernels' names in the PTX.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|kernel| kernel.name.as_str())
     }
@@ -138,12 +192,21 @@ impl Module {
     }
 
     pub(crate) fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
-        let found = self.kernels.iter().find(|kernel| kernel.name == name);
-        let kernel = found.ok_or_else(|| PtxError::NoKernel {
-            name: name.to_owned(),
-            there: self.kernels().map(str::to_owned).collect(),
-        })?;
-        kernel.broken.clone().map_or(Ok(kernel), Err)
+        if let Some(exact) = self.kernels.iter().find(|kernel| kernel.name == name) {
+            return exact.usable();
+        }
+        let wanted = without_spaces(name);
+        let called: Vec<&Kernel> =
+            self.kernels.iter().filter(|kernel| !wanted.is_empty() && kernel.is_called(&wanted)).collect();
+        let names = |kernels: &[&Kernel]| kernels.iter().map(|kernel| kernel.readable().to_owned()).collect();
+        match called.as_slice() {
+            [only] => only.usable(),
+            [] => Err(PtxError::NoKernel {
+                name: name.to_owned(),
+                there: names(&self.kernels.iter().collect::<Vec<_>>()),
+            }),
+            several => Err(PtxError::SeveralKernels { name: name.to_owned(), there: names(several) }),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! what the chip executes: moves and argument loads disappear, 64-bit integer arithmetic takes two instructions, division many.
 
 use super::multiprocessor::{Rates, Unit};
-use crate::isa::{Alu, Conversion, Float, Instruction, Int, Memory, Op, Program, Type};
+use crate::isa::{Alu, Conversion, ExactElement, Float, Instruction, Int, Memory, Op, Program, Type};
 
 /// Instructions and clocks of a 32-bit integer division, which chips have no unit for: conversions, a reciprocal and corrections in
 /// sequence.
@@ -124,6 +124,17 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
         Op::Mma(mma) => {
             let products = f64::from(mma.m) * f64::from(mma.n) * f64::from(mma.k);
             let interval = products / (rates.tensor * rates.tensor_by_warp * speed_of(mma.a));
+            let unit = Some(Unit::Tensor);
+            Cost { kind: Kind::Plain, unit, slots: 1.0, interval, latency: rates.latencies.tensor }
+        }
+        Op::ExactMma(mma) => {
+            // A 4-bit or 1-bit product takes as long as one of as many bytes of 8-bit elements.
+            let (depth, speed) = match mma.element {
+                ExactElement::F64 => (f64::from(mma.k), 1.0 / 16.0),
+                ExactElement::Int4 { .. } | ExactElement::Bit { .. } => (4.0 * mma.units() as f64, 2.0),
+            };
+            let products = 8.0 * f64::from(mma.m) * depth;
+            let interval = products / (rates.tensor * rates.tensor_by_warp * speed);
             let unit = Some(Unit::Tensor);
             Cost { kind: Kind::Plain, unit, slots: 1.0, interval, latency: rates.latencies.tensor }
         }

@@ -6,11 +6,16 @@
 
 mod cache;
 mod cost;
+mod mended;
 mod multiprocessor;
 mod queue;
+mod stalls;
 mod warp;
 
 pub(crate) use cache::{Footprint, SECTOR};
 pub(crate) use cost::{Kind, costs};
+pub(crate) use mended::MendedCosts;
 pub(crate) use multiprocessor::{Clock, Rates, Unit as ClockUnit};
+pub(crate) use stalls::StallsByInstruction;
+pub use stalls::{StallReason, Stalls};
 pub(crate) use warp::WarpClock;

@@ -3,13 +3,15 @@
 use super::{
     cache::{Footprint, L1, SECTOR},
     cost::{Cost, Kind},
+    mended::MendedCosts,
     queue::Queue,
+    stalls::{StallsByInstruction, Start},
     warp::WarpClock,
 };
 use crate::{
     chip::{ChipSpec, Latencies},
     isa::Operand,
-    performance::Calibration,
+    performance::{Assumption, Calibration},
 };
 
 /// The functional units of a scheduler.
@@ -77,7 +79,7 @@ impl Rates {
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryUse {
     /// Shared-memory wavefronts.
-    wavefronts: u64,
+    wavefronts: f64,
     /// Bytes through L1.
     l1_bytes: f64,
     /// Sectors read from L2, and whether any of them is read for the first time.
@@ -115,6 +117,10 @@ pub(crate) struct Clock {
     pub busy: Busy,
     /// What the current instruction has done to memory.
     used: MemoryUse,
+    /// Where warps wait, if that is asked for.
+    pub stalls: Option<Box<StallsByInstruction>>,
+    /// The costs that are left out.
+    pub mended: MendedCosts,
 }
 
 impl Clock {
@@ -130,6 +136,8 @@ impl Clock {
             l2_sectors: 0,
             busy: Busy::default(),
             used: MemoryUse::default(),
+            stalls: None,
+            mended: MendedCosts::default(),
             rates,
             costs,
         }
@@ -139,30 +147,37 @@ impl Clock {
     #[inline]
     pub fn plain(&mut self, warp: &mut WarpClock, pc: u32, guard: Operand, all: &[Operand], results: usize) {
         let cost = self.costs[pc as usize];
-        let mut ready = warp.ready(guard);
-        for &operand in &all[results..] {
-            ready = ready.max(warp.ready(operand));
-        }
+        let operands = warp.last(guard, &all[results..]);
         if cost.kind == Kind::Free {
-            all[..results].iter().for_each(|&result| warp.set_ready(result, ready));
+            warp.set_results(&all[..results], operands.0, operands.1);
             return;
         }
-        let start = self.start(warp, &cost, ready);
+        let start = self.start(warp, pc, operands, 0.0);
         let done = start + cost.latency;
-        all[..results].iter().for_each(|&result| warp.set_ready(result, done));
+        warp.set_results(&all[..results], done, Some(pc));
         if cost.kind == Kind::Loop {
             warp.settle();
         }
     }
 
-    /// Issues an instruction on its scheduler and its unit; returns when it starts.
-    fn start(&mut self, warp: &mut WarpClock, cost: &Cost, ready: f64) -> f64 {
+    /// Issues an instruction on its scheduler and its unit; returns when it starts. Its operands are ready at some time, made by
+    /// some instruction, and its memory operations have room from `queued` on.
+    #[inline(always)]
+    fn start(&mut self, warp: &mut WarpClock, pc: u32, operands: (f64, Option<u32>), queued: f64) -> f64 {
+        let cost = &self.costs[pc as usize];
         let base = warp.base();
-        let mut start = self.issue[warp.scheduler].take(base, ready.max(base), cost.slots);
-        self.busy.issue += cost.slots;
+        let ready = operands.0.max(queued).max(base);
+        let share = self.mended.share();
+        let (slots, interval) = (cost.slots * share, cost.interval * share);
+        let issued = self.issue[warp.scheduler].take(base, ready, slots);
+        self.busy.issue += slots;
+        let mut start = issued;
         if let Some(unit) = cost.unit {
-            start = self.units[warp.scheduler][unit as usize].take(base, start, cost.interval);
-            self.busy.units[unit as usize] += cost.interval;
+            start = self.units[warp.scheduler][unit as usize].take(base, start, interval);
+            self.busy.units[unit as usize] += interval;
+        }
+        if let Some(stalls) = &mut self.stalls {
+            stalls.start(warp, &Start { pc, operands, queued, issued, at: start, slots: cost.slots });
         }
         warp.started(start);
         start
@@ -202,8 +217,11 @@ impl Clock {
                 last = sector;
             }
         }
-        seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
         let asked = u64::from(mask.count_ones()) * bytes;
+        if self.mended.is_some() && self.mended_global(&seen[..count], asked, writes) {
+            return;
+        }
+        seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
         if writes && asked < count as u64 * SECTOR {
             self.used.partly += count as u64;
         }
@@ -228,9 +246,43 @@ impl Clock {
         }
     }
 
-    /// Notes the wavefronts of an access to shared memory.
-    pub fn shared_wavefronts(&mut self, wavefronts: u64) {
-        self.used.wavefronts += wavefronts;
+    /// Notes an access to global memory of which some cost is left out; returns whether there is any.
+    fn mended_global(&mut self, sectors: &[u64], asked: u64, writes: bool) -> bool {
+        if !writes && self.mended.assumes(Assumption::KeptInSharedMemory) {
+            let new: Vec<u64> =
+                sectors.iter().copied().filter(|&sector| self.mended.is_new_to_block(sector)).collect();
+            new.iter().for_each(|&sector| self.sector(sector, false, false));
+            self.used.wavefronts += 1.0;
+            return true;
+        }
+        if !self.mended.assumes(Assumption::Coalesced) {
+            return false;
+        }
+        let ideal = asked.div_ceil(SECTOR).min(sectors.len() as u64);
+        let trimmed = if writes { &mut self.mended.writes } else { &mut self.mended.reads };
+        trimmed.asked += asked;
+        let mut new = false;
+        sectors.iter().for_each(|&sector| new |= trimmed.footprint.touch(sector));
+        if writes {
+            self.used.stored += ideal;
+        } else {
+            // Neighbouring requests share lines of the cache, so that a request misses as a whole or not at all.
+            let misses = sectors.iter().filter(|&&sector| !self.cache.read(sector)).count() as u64;
+            self.used.loaded += misses.min(ideal);
+            self.used.new |= new;
+        }
+        self.used.l1_bytes += asked as f64;
+        true
+    }
+
+    /// Notes the wavefronts of an access to shared memory, and how many of them are conflicts.
+    pub fn shared_wavefronts(&mut self, wavefronts: u64, conflicts: u64) {
+        let left_out = self.mended.assumes(Assumption::ConflictFree)
+            || self.mended.assumes(Assumption::UncontendedAtomics);
+        let served = wavefronts - if left_out { conflicts } else { 0 };
+        // Tensor cores take what threads share from shared memory once.
+        let share = if self.mended.assumes(Assumption::TensorCores) { self.mended.share() } else { 1.0 };
+        self.used.wavefronts += served as f64 * share;
     }
 
     /// An instruction whose memory accesses were noted. Returns when it is done.
@@ -242,32 +294,27 @@ impl Clock {
         all: &[Operand],
         results: usize,
     ) -> f64 {
-        let cost = self.costs[pc as usize];
-        let mut ready = warp.ready(guard);
-        for &operand in &all[results..] {
-            ready = ready.max(warp.ready(operand));
-        }
+        let latency = self.costs[pc as usize].latency;
+        let operands = warp.last(guard, &all[results..]);
         let MemoryUse { wavefronts, l1_bytes, loaded, new, stored, partly } = std::mem::take(&mut self.used);
-        if stored > 0 {
-            ready = ready.max(self.l2.free() - STORE_QUEUE);
-        }
-        let start = self.start(warp, &cost, ready);
+        let queued = if stored > 0 { self.l2.free() - STORE_QUEUE } else { 0.0 };
+        let start = self.start(warp, pc, operands, queued);
         let base = warp.base();
         let latencies = self.rates.latencies;
-        let shared_bytes = wavefronts as f64 * 128.0;
-        let mut done = start + cost.latency;
+        let shared_bytes = wavefronts * 128.0;
+        let mut done = start + latency;
         if shared_bytes > 0.0 || l1_bytes > 0.0 {
             done = self.serve_shared(base, start, shared_bytes + l1_bytes) + latencies.shared;
         }
         if loaded > 0 {
             let latency = if new { latencies.dram } else { latencies.l2 };
-            done = self.serve_l2(base, start, loaded) + latency;
+            done = self.serve_l2(base, start, loaded) + latency * self.mended.latency();
         }
         if stored > 0 {
             // A partly written sector is read and merged.
             self.serve_l2(base, start, stored + self.rates.merge * partly);
         }
-        all[..results].iter().for_each(|&result| warp.set_ready(result, done));
+        warp.set_results(&all[..results], done, Some(pc));
         done
     }
 
@@ -280,20 +327,19 @@ impl Clock {
         all: &[Operand],
         results: usize,
     ) {
-        let cost = self.costs[pc as usize];
-        let ready =
-            all[results..].iter().fold(warp.ready(guard), |ready, &operand| ready.max(warp.ready(operand)));
-        let start = self.start(warp, &cost, ready);
+        let operands = warp.last(guard, &all[results..]);
+        let start = self.start(warp, pc, operands, 0.0);
         let bytes = self.rates.shuffle * self.rates.shared;
         let done = self.serve_shared(warp.base(), start, bytes) + self.rates.latencies.shared;
-        all[..results].iter().for_each(|&result| warp.set_ready(result, done));
+        warp.set_results(&all[..results], done, Some(pc));
     }
 
     /// A `wgmma`, which reads `bytes` of shared memory for this warp.
-    pub fn wgmma(&mut self, warp: &mut WarpClock, pc: u32, ready: f64, bytes: f64) {
+    pub fn wgmma(&mut self, warp: &mut WarpClock, pc: u32, inputs: &[Operand], bytes: f64) {
         let cost = self.costs[pc as usize];
+        let operands = warp.last(Operand::NONE, inputs);
         let read = self.serve_shared(warp.base(), warp.base(), bytes);
-        let start = self.start(warp, &cost, ready).max(read - cost.interval);
+        let start = self.start(warp, pc, operands, 0.0).max(read - cost.interval);
         warp.wgmma.add(start + cost.interval + cost.latency);
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::stalls::Trace;
 use crate::isa::{Class, Operand, Program};
 
 /// How far instructions can be reordered by the assembler and the scoreboard: an instruction starts no earlier than the one this many
@@ -26,6 +27,8 @@ pub(crate) struct WarpClock {
     pub copies: Groups,
     /// When its `wgmma` instructions are done, by group.
     pub wgmma: Groups,
+    /// What made its values, if its time is divided by instruction.
+    pub(super) trace: Option<Box<Trace>>,
 }
 
 /// When groups of asynchronous operations are done: the open one, and those that were committed.
@@ -67,6 +70,44 @@ impl WarpClock {
             predicates: vec![start; program.predicate_count],
             copies: Groups::default(),
             wgmma: Groups::default(),
+            trace: None,
+        }
+    }
+
+    /// The same clock, which also divides its time by instruction.
+    #[must_use]
+    pub fn traced(mut self, program: &Program) -> WarpClock {
+        self.trace = Some(Box::new(Trace::new(program, self.base)));
+        self
+    }
+
+    /// The warp is at an instruction, which may hold it.
+    pub fn at(&mut self, pc: u32) {
+        if let Some(trace) = &mut self.trace {
+            trace.current = pc;
+        }
+    }
+
+    /// When the last of some operands is ready, and which instruction makes it, as far as that is known.
+    pub(super) fn last(&mut self, guard: Operand, operands: &[Operand]) -> (f64, Option<u32>) {
+        let mut ready = self.ready(guard);
+        let mut last = guard;
+        for &operand in operands {
+            let moment = self.ready(operand);
+            if moment > ready {
+                (ready, last) = (moment, operand);
+            }
+        }
+        let trace = self.trace.as_mut().filter(|_| last.is_register());
+        (ready, trace.and_then(|trace| trace.producer(last)))
+    }
+
+    /// Sets when results are ready, and what makes them.
+    pub(super) fn set_results(&mut self, results: &[Operand], moment: f64, producer: Option<u32>) {
+        results.iter().for_each(|&result| self.set_ready(result, moment));
+        if let Some(trace) = &mut self.trace {
+            let registers = results.iter().filter(|result| result.is_register());
+            registers.for_each(|&result| trace.set_producer(result, producer));
         }
     }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod nvrtc;
+pub mod planted;
 
 use std::{io::Write, path::PathBuf};
 

@@ -1,0 +1,267 @@
+//! `kinora lab`, as a person uses it.
+#![cfg(all(feature = "cuda", feature = "simulator"))]
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use support::{Answer, Studio, answer, kinora};
+
+/// Runs in a folder, with the compiler of the project's environment.
+fn lab(place: &Studio, words: &[&str]) -> Answer {
+    answer(command(place).args(words))
+}
+
+fn command(place: &Studio) -> std::process::Command {
+    let mut command = kinora();
+    // The environment is named relative to the folder that the tests run in.
+    if let Some(environment) = std::env::var_os("VIRTUAL_ENV") {
+        let environment = std::path::absolute(environment).unwrap();
+        command.env("VIRTUAL_ENV", environment);
+    }
+    command.current_dir(place.folder.path()).arg("lab");
+    command
+}
+
+/// Whether there is no compiler, which is said.
+fn no_compiler(ran: &Answer) -> bool {
+    let text = format!("{}{}", String::from_utf8_lossy(&ran.stdout), ran.stderr);
+    let absent = text.contains("(NVRTC) was not found") && std::env::var_os("KINORA_REQUIRE_NVRTC").is_none();
+    if absent {
+        let _ = writeln!(std::io::stderr(), "lab not run: no NVRTC");
+    }
+    absent
+}
+
+/// From an empty folder to a verified kernel, and to one that is wrong.
+#[test]
+fn a_new_kernel_passes_and_a_mistake_is_found() {
+    let place = Studio::new();
+    let made = lab(&place, &["new", "sum", "--like", "reduction"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.text().contains("kinora lab run sum"), "{}", made.text());
+    let ran = lab(&place, &["run", "sum"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let text = ran.text();
+    for words in [
+        "on a simulated H200",
+        "✓ n = 50001",
+        "predicted on H200",
+        "of what the chip's memory allows",
+        "right",
+    ] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    assert!(!text.contains('\x1b'), "{text}");
+
+    // Again, it would replace what is there.
+    lab(&place, &["new", "sum"]).must_fail(1, &["exists already"]);
+    lab(&place, &["new", "sum", "--like", "nothing"]).must_fail(2, &["reduction"]);
+    lab(&place, &["new", "../up"]).must_fail(2, &["not a name"]);
+
+    let source = fs::read_to_string(place.folder.path().join("sum/sum.cu")).unwrap();
+    let wrong = source.replace("    __syncthreads();\n", "");
+    assert_ne!(wrong, source);
+    place.write("sum/sum.cu", wrong.as_bytes());
+    let ran = lab(&place, &["run", "sum", "--json"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let outcome = ran.json();
+    assert_eq!(outcome["verdict"], "wrong");
+    assert_eq!(outcome["schema"], 1);
+    let size = &outcome["devices"][0]["sizes"][2];
+    assert!(
+        size["problems"].as_array().unwrap().iter().any(|problem| problem["kind"] == "finding"),
+        "{size}"
+    );
+    assert!(size["findings"][0]["source"]["file"].as_str().unwrap().ends_with("sum.cu"), "{size}");
+    assert!(outcome["error"]["message"].as_str().unwrap().contains("the kernel is wrong"), "{outcome}");
+}
+
+#[test]
+fn what_cannot_be_run_has_an_exit_code_of_its_own() {
+    let place = Studio::new();
+    lab(&place, &["run", "nothing"]).must_fail(3, &["cannot read", "nothing"]);
+    lab(&place, &["new", "scale"]);
+    let task = fs::read_to_string(place.folder.path().join("scale/task.toml")).unwrap();
+    place.write("scale/task.toml", task.replace("block = 256", "blok = 256").as_bytes());
+    lab(&place, &["run", "scale"]).must_fail(3, &["task.toml:", "blok"]);
+    place.write("scale/task.toml", task.replace("n = [1, 1024", "n = [1_000_000_000_000, 1024").as_bytes());
+    lab(&place, &["run", "scale"]).must_fail(3, &["TB"]);
+    place.write("scale/task.toml", task.as_bytes());
+    place.write("scale/scale.cu", b"__global__ void axpy() { mistake; }");
+    let ran = lab(&place, &["run", "scale"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    ran.must_fail(3, &["could not be run"]);
+    assert!(ran.text().contains("scale.cu(1)") && ran.text().contains("mistake"), "{}", ran.text());
+    let ran = lab(&place, &["run", "scale", "--json"]);
+    assert_eq!((ran.code, ran.json()["problems"][0]["kind"].as_str()), (Some(3), Some("compile")));
+    // Text from outside reaches no terminal as it is.
+    place.write("scale/scale.cu", "__global__ void axpy() { \u{1b}[31m; }".as_bytes());
+    assert!(!lab(&place, &["run", "scale"]).text().contains('\x1b'));
+    lab(&place, &["run", "scale/scale.cu"]).must_fail(2, &["--grid"]);
+    lab(&place, &["run", "scale", "--grid", "1"]).must_fail(2, &["without a task"]);
+    lab(&place, &["run", "scale", "--gpu", "x"]).must_fail(2, &["none"]);
+    lab(&place, &["run", "scale", "--device-profile", "abacus"]).must_fail(2, &["h200"]);
+    lab(&place, &["compare", "scale.cu", "other.cu"]).must_fail(2, &["--task"]);
+}
+
+#[test]
+fn two_kernels_are_shown_side_by_side() {
+    let place = Studio::new();
+    lab(&place, &["new", "scale", "--like", "elementwise"]);
+    let source = fs::read_to_string(place.folder.path().join("scale/scale.cu")).unwrap();
+    // Sixteen elements apart: a warp's loads take 32 sectors.
+    let strided = source.replace(
+        "int i = blockIdx.x * blockDim.x + threadIdx.x;",
+        "int t = threadIdx.x, i = blockIdx.x * 256 + t % 16 * 16 + t / 16;",
+    );
+    assert_ne!(strided, source);
+    place.write("scale/strided.cu", strided.as_bytes());
+    let ran = lab(&place, &["compare", "scale/scale.cu", "scale/strided.cu"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let text = ran.text();
+    for words in ["scale.cu", "strided.cu", "predicted time", "global load sectors", "right"] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    let compared = lab(&place, &["compare", "scale/scale.cu", "scale/strided.cu", "--json"]).json();
+    let sectors =
+        compared["quantities"].as_array().unwrap().iter().find(|one| one["name"] == "global load sectors");
+    let sectors = sectors.unwrap();
+    assert!(sectors["second"].as_f64().unwrap() > 3.0 * sectors["first"].as_f64().unwrap(), "{sectors}");
+    // One that is wrong is said to be.
+    place.write("scale/wrong.cu", source.replace("a * x[i]", "x[i]").as_bytes());
+    let ran = lab(&place, &["compare", "scale/scale.cu", "scale/wrong.cu"]);
+    ran.must_fail(1, &["wrong"]);
+    assert!(ran.text().contains("elements of out are wrong"), "{}", ran.text());
+}
+
+/// Results of a kernel as files, and files as a task.
+#[test]
+fn arrays_go_in_and_out() {
+    let place = Studio::new();
+    lab(&place, &["new", "scale"]);
+    fs::create_dir(place.folder.path().join("out")).unwrap();
+    let ran = lab(&place, &["run", "scale", "--results", "out", "--no-time"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(place.read("out/out.npy").starts_with(b"\x93NUMPY"));
+    lab(&place, &["run", "scale", "--results", "out", "--no-time"])
+        .must_fail(1, &["exists already", "--force"]);
+    // The result is what another kernel takes, and must give back.
+    place.write("copy.cu", b"__global__ void copy(const float *x, float *y) { *y = *x; }");
+    let words =
+        ["run", "copy.cu", "--grid", "1", "--block", "1", "--argument", "x", "--argument", "y", "--no-time"];
+    let files = ["--input", "x=out/out.npy", "--output", "y=out/out.npy"];
+    let ran = lab(&place, &[&words[..], &files].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.text().contains("y exact"), "{}", ran.text());
+    lab(&place, &[&words[..], &["--input", "x", "--output", "y=out/out.npy"]].concat())
+        .must_fail(2, &["NAME=FILE"]);
+}
+
+/// A save is answered, a broken one too, and the next one mends it.
+#[test]
+fn a_watched_task_runs_again_at_every_save() {
+    let place = Studio::new();
+    lab(&place, &["new", "scale"]);
+    if no_compiler(&lab(&place, &["run", "scale", "--no-time"])) {
+        return;
+    }
+    let source = fs::read_to_string(place.folder.path().join("scale/scale.cu")).unwrap();
+    let said = place.folder.path().join("said.txt");
+    let mut watch = command(&place)
+        .args(["watch", "scale", "--runs", "4"])
+        .stdout(fs::File::create(&said).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let runs =
+        |path: &Path| fs::read_to_string(path).unwrap_or_default().matches("waiting for a save").count();
+    let until = |count: usize| {
+        let start = Instant::now();
+        while runs(&said) < count && start.elapsed() < Duration::from_secs(120) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(runs(&said) >= count, "{}", fs::read_to_string(&said).unwrap());
+    };
+    until(1);
+    place.write("scale/scale.cu", source.replace("a * x[i]", "x[i] * x[i]").as_bytes());
+    until(2);
+    place.write("scale/task.toml.new", b"");
+    let task = fs::read_to_string(place.folder.path().join("scale/task.toml")).unwrap();
+    place.write("scale/task.toml", b"[kernel");
+    until(3);
+    place.write("scale/task.toml", task.as_bytes());
+    until(4);
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+    let text = fs::read_to_string(&said).unwrap();
+    assert!(text.contains("right") && text.contains("wrong") && text.contains("task.toml:1"), "{text}");
+}
+
+/// A matrix that is generated, and one from a file: what it is like, the kernels checked and predicted, the answer as JSON.
+#[test]
+fn a_sparse_matrix_is_multiplied_by_every_kernel() {
+    let place = Studio::new();
+    let recipe = "power-law:rows=2000,nonzeros=20000,seed=1";
+    let ran = lab(&place, &["spmv", "--generate", recipe, "--no-gpu", "--json", "--save", "found.json"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let found: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(found["statistics"]["rows"], 2000);
+    assert_eq!(found["measured"], false);
+    let kernels = found["kernels"].as_array().unwrap();
+    let named = |name: &str| kernels.iter().find(|kernel| kernel["kernel"] == name).unwrap();
+    for name in ["scalar", "vector, 8 lanes", "merge", "adaptive"] {
+        assert_eq!(named(name)["checked_rows"], 2000, "{name}");
+        assert_eq!(named(name)["difference"]["wrong_rows"], 0, "{name}");
+        assert!(named(name)["seconds"].as_f64().unwrap() > 1e-6, "{name}");
+    }
+    let saved: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.folder.path().join("found.json")).unwrap()).unwrap();
+    assert_eq!(saved, found);
+
+    let text = "%%MatrixMarket matrix coordinate real symmetric\n3 3 3\n1 1 2\n2 1 -1\n3 3 4\n";
+    fs::write(place.folder.path().join("small.mtx"), text).unwrap();
+    let ran = lab(
+        &place,
+        &["spmv", "small.mtx", "--no-gpu", "--values", "f64", "--indices", "i64", "--beta", "0.5"],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for words in
+        ["small.mtx: 3 × 3, 4 non-zeros, f64 values, i64 indices", "adaptive", "right", "the fastest is"]
+    {
+        assert!(ran.text().contains(words), "{words}: {}", ran.text());
+    }
+
+    fs::write(place.folder.path().join("broken.mtx"), text.replace("2 1 -1", "2 4 -1")).unwrap();
+    let broken = lab(&place, &["spmv", "broken.mtx", "--no-gpu"]);
+    assert_eq!(broken.code, Some(3), "{broken:?}");
+    assert!(
+        broken.stderr.contains("broken.mtx: line 4: the column is not a number from 1 to 3"),
+        "{broken:?}"
+    );
+    assert_eq!(lab(&place, &["spmv", "absent.mtx", "--no-gpu"]).code, Some(3));
+    for wrong in [&["spmv"][..], &["spmv", "--generate", "web:rows=3"], &["spmv", "small.mtx", "--suite"]] {
+        assert_eq!(lab(&place, wrong).code, Some(2), "{wrong:?}");
+    }
+}

@@ -1,0 +1,56 @@
+// What the kernels share: vectors, and sums and extremes over a warp and a block.
+
+#define WARP 32
+#define FULL 0xffffffffu
+
+// Streams through memory once: these loads do not displace what other kernels keep in L1.
+__device__ inline float4 load4(const float* from) { return __ldcs(reinterpret_cast<const float4*>(from)); }
+__device__ inline void store4(float* to, float4 v) { __stcs(reinterpret_cast<float4*>(to), v); }
+
+struct Sum {
+    static __device__ inline float identity() { return 0.0f; }
+    static __device__ inline float combine(float a, float b) { return a + b; }
+};
+struct Max {
+    static __device__ inline float identity() { return __int_as_float(0xff800000); }
+    // A NaN is the result, as in PyTorch.
+    static __device__ inline float combine(float a, float b) {
+        float c;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+        return c;
+    }
+};
+struct Min {
+    static __device__ inline float identity() { return __int_as_float(0x7f800000); }
+    static __device__ inline float combine(float a, float b) {
+        float c;
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+        return c;
+    }
+};
+
+template <typename Operation>
+__device__ inline float warp_all(float value) {
+#pragma unroll
+    for (int offset = WARP / 2; offset > 0; offset /= 2) {
+        value = Operation::combine(value, __shfl_xor_sync(FULL, value, offset));
+    }
+    return value;
+}
+
+// The result of a block in all of its threads. BLOCK is a multiple of 32, at most 1024; `scratch` has 32 numbers.
+template <typename Operation, int BLOCK>
+__device__ inline float block_all(float value, float* scratch) {
+    value = warp_all<Operation>(value);
+    if (BLOCK == WARP) {
+        return value;
+    }
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    __syncthreads();
+    if (lane == 0) {
+        scratch[warp] = value;
+    }
+    __syncthreads();
+    value = lane < BLOCK / WARP ? scratch[lane] : Operation::identity();
+    return warp_all<Operation>(value);
+}

@@ -1,0 +1,253 @@
+// Convolutions on tensor cores, in tf32: rows of a product are output channels, columns are results side by side, the depth is the
+// input channels of one tap. A block brings the patch of the input that its 256 results need into shared memory once for a few channels, and
+// all taps read it there, each at its own offset: no column matrix exists, and an element is copied once instead of once a tap.
+//
+// A transpose with strides falls into phases, one for each remainder of a result's place by the strides. A phase is an ordinary
+// convolution with the taps that fit its remainder, so nothing is multiplied with the zeros between inputs.
+#include "common.cuh"
+#if SEPARABLE
+#include "depthwise.cuh"
+#endif
+
+#define THREADS 256
+#define WARPS (THREADS / WARP)
+// Columns of eight of a warp: 256 results by 8 warps.
+#define COLUMNS 4
+#define FRAGMENT (STEP_K == 8 ? 4 : 2)
+
+#if TRANSPOSED
+#define PHASES_D STRIDE_D
+#define PHASES_H STRIDE_H
+#define PHASES_W STRIDE_W
+#define WALK_D 1
+#define WALK_H 1
+#define WALK_W 1
+#else
+#define PHASES_D 1
+#define PHASES_H 1
+#define PHASES_W 1
+#define WALK_D STRIDE_D
+#define WALK_H STRIDE_H
+#define WALK_W STRIDE_W
+#endif
+#define TAPS (KERNEL_D * KERNEL_H * KERNEL_W)
+
+__device__ inline float rounded(float x) {
+    unsigned bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+}
+
+// Weights as the lanes of a fragment have them, rounded once: a lane then reads its part with one load.
+extern "C" __global__ void __launch_bounds__(256) arrange(const float* __restrict__ weight, float* __restrict__ fragments) {
+    int at = blockIdx.x * 256 + threadIdx.x;
+    if (at >= GROUPS * ROW_BLOCKS * CHUNKS * TAPS * TALL * WARP) {
+        return;
+    }
+    float* to = fragments + (long long)at * FRAGMENT;
+    const int lane = at % WARP;
+    at /= WARP;
+    const int tile = at % TALL;
+    at /= TALL;
+    const int tap = at % TAPS;
+    at /= TAPS;
+    const int chunk = at % CHUNKS;
+    at /= CHUNKS;
+    const int row_block = at % ROW_BLOCKS, part = at / ROW_BLOCKS;
+#pragma unroll
+    for (int i = 0; i < FRAGMENT; i++) {
+        const int output = (row_block * TALL + tile) * 16 + lane / 4 + 8 * (i % 2);
+        const int input = chunk * STEP_K + lane % 4 + 4 * (i / 2);
+        float value = 0.0f;
+        if (output < OUTPUTS && input < INPUTS) {
+#if TRANSPOSED
+            value = weight[((long long)(part * INPUTS + input) * OUTPUTS + output) * TAPS + tap];
+#else
+            value = weight[((long long)(part * OUTPUTS + output) * INPUTS + input) * TAPS + tap];
+#endif
+        }
+        to[i] = rounded(value);
+    }
+}
+
+__device__ inline void multiply(float (&c)[4], const float (&a)[FRAGMENT], const float (&b)[STEP_K / 4]) {
+#if STEP_K == 8
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+          "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+#else
+    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(b[0])));
+#endif
+}
+
+__device__ inline void copy_async(float* to, const float* from, bool there) {
+    unsigned address;
+    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(to));
+    const int bytes = there ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+}
+
+// Of the results r, r + phases, … of a phase, which taps count, and where the input of tap k is, from that of the result's number:
+// (r + padding - k * dilation) / stride, if that is whole.
+struct Axis {
+    int phase, padding, dilation, phases;
+    __device__ inline bool has(int tap) const { return (phase + padding - tap * dilation) % phases == 0; }
+    __device__ inline int offset(int tap) const { return (phase + padding - tap * dilation) / phases; }
+};
+
+// Floor of a quotient with a positive divisor.
+__device__ constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+
+#if TRANSPOSED
+#define OFFSET(axis, tap) axis.offset(tap)
+#define HAS(axis, tap) axis.has(tap)
+// The leftmost input that a phase needs, for the result with number zero.
+#define LEAST(padding, kernel, dilation, phases, phase) floor_div(phase + padding - (kernel - 1) * dilation, phases)
+#else
+#define OFFSET(axis, tap) ((tap) * axis.dilation - axis.padding)
+#define HAS(axis, tap) true
+#define LEAST(padding, kernel, dilation, phases, phase) (-(padding))
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS) convolution(const float* __restrict__ x, const float* __restrict__ fragments,
+    const float* __restrict__ bias, float* __restrict__ y) {
+    extern __shared__ float patches[];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, group = lane / 4, turn = lane % 4;
+    const int part = blockIdx.y / ROW_BLOCKS, row_block = blockIdx.y % ROW_BLOCKS;
+    const long long image = blockIdx.z;
+    constexpr int across = ((OUT_WIDTH + PHASES_W - 1) / PHASES_W + WIDE - 1) / WIDE;
+    constexpr int down = ((OUT_HEIGHT + PHASES_H - 1) / PHASES_H + HIGH - 1) / HIGH;
+    constexpr int layers = (OUT_DEPTH + PHASES_D - 1) / PHASES_D;
+    int block = blockIdx.x;
+    const int column = block % across * WIDE;
+    block /= across;
+    const int row = block % down * HIGH;
+    block /= down;
+    const int layer = block % layers;
+    block /= layers;
+    const Axis in_width = {block % PHASES_W, PADDING_W, DILATION_W, PHASES_W};
+    block /= PHASES_W;
+    const Axis in_height = {block % PHASES_H, PADDING_H, DILATION_H, PHASES_H};
+    const Axis in_depth = {block / PHASES_H, PADDING_D, DILATION_D, PHASES_D};
+    const int least_h = LEAST(PADDING_H, KERNEL_H, DILATION_H, PHASES_H, in_height.phase);
+    const int least_w = LEAST(PADDING_W, KERNEL_W, DILATION_W, PHASES_W, in_width.phase);
+    const int top = row * WALK_H + least_h, left = column * WALK_W + least_w;
+    const float* input = x + (image * GROUPS + part) * (long long)INPUTS * DEPTH * HEIGHT * WIDTH;
+    const float* weights = fragments + (long long)blockIdx.y * CHUNKS * TAPS * TALL * WARP * FRAGMENT + lane * FRAGMENT;
+
+    float sums[TALL][COLUMNS][4];
+#pragma unroll
+    for (int i = 0; i < TALL * COLUMNS * 4; i++) {
+        sums[i / (COLUMNS * 4)][i / 4 % COLUMNS][i % 4] = 0.0f;
+    }
+    // The patch's place of each column of eight that the warp has.
+    int places[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        const int at = (warp * COLUMNS + i) * 8;
+        places[i] = at / WIDE * WALK_H * PATCH_WIDE + (at % WIDE + group) * WALK_W + turn * PITCH;
+    }
+
+    // A stage is a few channels of one layer of the input.
+    auto fetch = [&](int stage) {
+        if (stage < CHUNKS * KERNEL_D) {
+            const int chunk = stage / KERNEL_D, kd = stage % KERNEL_D;
+            const int z = layer * WALK_D + OFFSET(in_depth, kd);
+            const bool layer_there = HAS(in_depth, kd) && (unsigned)z < DEPTH;
+            float* to = patches + stage % 2 * STEP_K * PITCH;
+            if (layer_there) {
+                for (int at = threadIdx.x; at < STEP_K * PATCH_HIGH * PATCH_WIDE; at += THREADS) {
+                    const int u = at % PATCH_WIDE, v = at / PATCH_WIDE % PATCH_HIGH, channel = at / (PATCH_WIDE * PATCH_HIGH);
+                    const bool there = chunk * STEP_K + channel < INPUTS && (unsigned)(top + v) < HEIGHT && (unsigned)(left + u) < WIDTH;
+                    const long long from = there ? (((long long)(chunk * STEP_K + channel) * DEPTH + z) * HEIGHT + top + v) * WIDTH + left + u : 0;
+                    copy_async(to + channel * PITCH + v * PATCH_WIDE + u, input + from, there);
+                }
+            }
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    fetch(0);
+    for (int stage = 0; stage < CHUNKS * KERNEL_D; stage++) {
+        fetch(stage + 1);
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        __syncthreads();
+        const int chunk = stage / KERNEL_D, kd = stage % KERNEL_D;
+        const int z = layer * WALK_D + OFFSET(in_depth, kd);
+        if (HAS(in_depth, kd) && (unsigned)z < DEPTH) {
+            const float* patch = patches + stage % 2 * STEP_K * PITCH;
+            const float* stage_weights = weights + (chunk * TAPS + kd * KERNEL_H * KERNEL_W) * TALL * WARP * FRAGMENT;
+#pragma unroll 1
+            for (int kh = 0; kh < KERNEL_H; kh++) {
+                if (!HAS(in_height, kh)) {
+                    continue;
+                }
+                const float* line = patch + (OFFSET(in_height, kh) - least_h) * PATCH_WIDE;
+#pragma unroll
+                for (int kw = 0; kw < KERNEL_W; kw++) {
+                    if (!HAS(in_width, kw)) {
+                        continue;
+                    }
+                    const float* tap = line + (OFFSET(in_width, kw) - least_w);
+                    float b[COLUMNS][STEP_K / 4];
+#pragma unroll
+                    for (int i = 0; i < COLUMNS; i++) {
+#pragma unroll
+                        for (int k = 0; k < STEP_K / 4; k++) {
+                            b[i][k] = rounded(tap[places[i] + 4 * k * PITCH]);
+                        }
+                    }
+#pragma unroll
+                    for (int tile = 0; tile < TALL; tile++) {
+                        const float* from = stage_weights + ((kh * KERNEL_W + kw) * TALL + tile) * WARP * FRAGMENT;
+                        float a[FRAGMENT];
+#if STEP_K == 8
+                        const float4 v = __ldg(reinterpret_cast<const float4*>(from));
+                        a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
+#else
+                        const float2 v = __ldg(reinterpret_cast<const float2*>(from));
+                        a[0] = v.x, a[1] = v.y;
+#endif
+#pragma unroll
+                        for (int i = 0; i < COLUMNS; i++) {
+                            multiply(sums[tile][i], a, b[i]);
+                        }
+                    }
+                }
+            }
+        }
+        __syncthreads();
+    }
+
+    const int z = layer * PHASES_D + in_depth.phase;
+#pragma unroll
+    for (int tile = 0; tile < TALL; tile++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int output = (row_block * TALL + tile) * 16 + group + 8 * half;
+            if (output >= OUTPUTS || z >= OUT_DEPTH) {
+                continue;
+            }
+            float* plane = y + (((image * GROUPS + part) * OUTPUTS + output) * OUT_DEPTH + z) * (long long)(OUT_HEIGHT * OUT_WIDTH);
+#if BIAS
+            const float term = bias[part * OUTPUTS + output];
+#else
+            const float term = 0.0f;
+#endif
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++) {
+                const int at = (warp * COLUMNS + i) * 8 + 2 * turn;
+                const int v = (row + at / WIDE) * PHASES_H + in_height.phase;
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    const int u = (column + at % WIDE + k) * PHASES_W + in_width.phase;
+                    if (v < OUT_HEIGHT && u < OUT_WIDTH) {
+                        plane[(long long)v * OUT_WIDTH + u] = sums[tile][i][2 * half + k] + term;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+// Depthwise convolutions by themselves.
+#include "depthwise.cuh"

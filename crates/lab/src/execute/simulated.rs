@@ -1,0 +1,136 @@
+//! The simulated device.
+
+use kinora_ptx::{
+    Argument, Calibration, Checks, ChipSpec, LaunchConfig, Module, PredictOptions, Prediction, PtxError,
+    Simulator,
+};
+
+use super::{Address, Device, ExecuteError, Launch, Launched, ModuleId};
+use crate::compile::{Compiled, Form};
+
+/// A GPU that the simulator stands for. Fresh memory is not filled: reading it before it is written is a finding.
+#[derive(Debug)]
+pub struct SimulatedDevice {
+    simulator: Simulator,
+    modules: Vec<Module>,
+    /// Whether memory is only reserved: for predictions of launches whose buffers need not exist.
+    reserves: bool,
+    calibration: Calibration,
+}
+
+impl SimulatedDevice {
+    /// A device that makes these checks.
+    pub fn new(chip: ChipSpec, checks: Checks) -> SimulatedDevice {
+        SimulatedDevice {
+            simulator: Simulator::new(chip).with_checks(checks),
+            modules: Vec::new(),
+            reserves: false,
+            calibration: Calibration::default(),
+        }
+    }
+
+    /// A device for predictions alone: memory reads as zeros, and writes are ignored.
+    pub fn for_predictions(chip: ChipSpec) -> SimulatedDevice {
+        SimulatedDevice { reserves: true, ..SimulatedDevice::new(chip, Checks::default()) }
+    }
+
+    /// Uses what was measured on a real chip of the kind for predictions.
+    #[must_use]
+    pub fn calibrated(self, calibration: Calibration) -> SimulatedDevice {
+        SimulatedDevice { calibration, ..self }
+    }
+
+    /// The simulator.
+    pub fn simulator(&self) -> &Simulator {
+        &self.simulator
+    }
+
+    /// A module that was loaded.
+    pub fn module(&self, module: ModuleId) -> Option<&Module> {
+        self.modules.get(module.0)
+    }
+
+    fn loaded(&self, module: ModuleId) -> Result<&Module, ExecuteError> {
+        self.module(module).ok_or_else(|| ExecuteError::Device("no such module is loaded".to_owned()))
+    }
+
+    fn memory(&self, bytes: usize, error: &PtxError) -> ExecuteError {
+        ExecuteError::Memory { device: self.name(), bytes, why: error.to_string() }
+    }
+}
+
+/// A launch as the simulator takes it.
+fn config(launch: &Launch) -> LaunchConfig {
+    LaunchConfig {
+        grid: launch.grid,
+        block: launch.block,
+        shared_bytes: launch.shared_bytes as usize,
+        cluster: launch.cluster,
+        arguments: launch.arguments.iter().cloned().map(Argument::Bytes).collect(),
+    }
+}
+
+fn device(error: PtxError) -> ExecuteError {
+    match error {
+        PtxError::Launch { .. } | PtxError::NoKernel { .. } => ExecuteError::Launch(error.to_string()),
+        error => ExecuteError::Device(error.to_string()),
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn name(&self) -> String {
+        format!("a simulated {}", self.simulator.chip().name)
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<Address, ExecuteError> {
+        if self.reserves {
+            return Ok(self.simulator.reserve(bytes));
+        }
+        self.simulator.allocate(bytes).map_err(|error| self.memory(bytes, &error))
+    }
+
+    fn free(&mut self, address: Address) -> Result<(), ExecuteError> {
+        self.simulator.free(address).map_err(device)
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), ExecuteError> {
+        self.simulator.copy_in(to, bytes).map_err(device)
+    }
+
+    fn read(&self, from: Address, into: &mut [u8]) -> Result<(), ExecuteError> {
+        self.simulator.copy_out(from, into).map_err(device)
+    }
+
+    fn written(&self, from: Address, bytes: usize) -> Result<Option<Vec<bool>>, ExecuteError> {
+        self.simulator.written(from, bytes).map(Some).map_err(device)
+    }
+
+    fn load(&mut self, code: &Compiled) -> Result<ModuleId, ExecuteError> {
+        if code.form != Form::Ptx {
+            return Err(ExecuteError::Load("the simulator runs PTX, not machine code".to_owned()));
+        }
+        let module = Module::load(&mut self.simulator, code.ptx());
+        self.modules.push(module.map_err(|error| ExecuteError::Load(error.to_string()))?);
+        Ok(ModuleId(self.modules.len() - 1))
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<Launched, ExecuteError> {
+        let module = self
+            .modules
+            .get(launch.module.0)
+            .ok_or_else(|| ExecuteError::Device("no such module is loaded".to_owned()))?;
+        let report = self.simulator.launch(module, &launch.kernel, &config(launch)).map_err(device)?;
+        Ok(Launched { findings: report.findings, counters: Some(report.counters) })
+    }
+
+    fn predict(&self, launch: &Launch, registers: Option<u32>) -> Result<Option<Prediction>, ExecuteError> {
+        let module = self.loaded(launch.module)?;
+        let calibration = self.calibration.clone();
+        let options = PredictOptions { registers, calibration, ..PredictOptions::default() };
+        self.simulator.predict(module, &launch.kernel, &config(launch), &options).map(Some).map_err(device)
+    }
+}

@@ -1,0 +1,92 @@
+"""How long calls take: inputs in turns, the L2 cache flushed before each, medians of single runs.
+
+The host's clock is beside the device's.
+"""
+
+import statistics
+import subprocess
+import time
+
+import torch
+
+# Larger than the L2 cache of any device.
+FLUSHED_BYTES = 256 << 20
+
+
+def clocks():
+    """The clock of the multiprocessors in MHz, and why it is lowered; nothing if the driver's tool does not tell."""
+    query = ["nvidia-smi", "--query-gpu=clocks.sm,clocks_throttle_reasons.active", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+        mhz, reasons = text.split(", ")
+        return {"mhz": float(mhz), "throttle": reasons.strip()}
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return {}
+
+
+class Timer:
+    """Functions that measure, taken before a solution is loaded."""
+
+    def __init__(self, device):
+        self.cuda = torch.device(device).type == "cuda"
+        self.now = time.perf_counter
+        if self.cuda:
+            self.event, self.wait = torch.cuda.Event, torch.cuda.synchronize
+            self.flushed = torch.empty(FLUSHED_BYTES // 4, dtype=torch.int32, device="cuda")
+
+    def once(self, run, inputs):
+        """Milliseconds of one run, and what it returned."""
+        if not self.cuda:
+            begin = self.now()
+            result = run(inputs)
+            return 1e3 * (self.now() - begin), result
+        self.flushed.zero_()
+        before, after = self.event(enable_timing=True), self.event(enable_timing=True)
+        before.record()
+        result = run(inputs)
+        after.record()
+        after.synchronize()
+        return before.elapsed_time(after), result
+
+    def hidden(self, run, sets, median):
+        """What the host sees of several runs beyond what events see: work that is not in the timed stream."""
+        if not self.cuda:
+            return 0.0
+        count = max(3, min(50, int(200 / max(median, 0.05))))
+        self.wait()
+        begin = self.now()
+        before, after = self.event(enable_timing=True), self.event(enable_timing=True)
+        before.record()
+        for number in range(count):
+            run(sets[number % len(sets)])
+        after.record()
+        after.synchronize()
+        seen = before.elapsed_time(after)
+        self.wait()
+        return max(0.0, (1e3 * (self.now() - begin) - seen) / count)
+
+    def measure(self, run, sets, seconds=2.0, most=100):
+        """The median of single runs with their spread; the last result for each set of inputs is kept to be checked."""
+        with torch.no_grad():
+            for inputs in sets:
+                run(inputs)
+            if self.cuda:
+                self.wait()
+            first = clocks() if self.cuda else {}
+            times, results = [], [None] * len(sets)
+            begin = self.now()
+            while len(times) < most and (len(times) < 5 or self.now() - begin < seconds):
+                which = len(times) % len(sets)
+                results[which] = None
+                spent, results[which] = self.once(run, sets[which])
+                times.append(spent)
+            hidden = self.hidden(run, sets, statistics.median(times))
+        ordered = sorted(times)
+        return {
+            "median": statistics.median(times),
+            "low": ordered[len(times) // 10],
+            "high": ordered[len(times) - 1 - len(times) // 10],
+            "runs": len(times),
+            "hidden": hidden,
+            "clocks": [first, clocks()] if self.cuda else [],
+        }, results

@@ -1,0 +1,328 @@
+"""A worker of the benchmark. It reads a request a line, and answers each with a line.
+
+One process has the task and PyTorch's own model: it knows the results in f64, and compares. Another one has the
+solution. Neither sees the other's memory: a solution cannot find the results that it should compute.
+"""
+
+import gc
+import importlib.util
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+from checks import Guarded, Watched
+from declaration import Declared, Tensor
+from errors import compared
+from kernels import OnGpu, Simulated, read, write
+from tasks import Task, smaller
+from timing import Timer
+from torch_memory import TorchMemory
+
+GUARDED = [
+    (time, "perf_counter"),
+    (time, "time"),
+    (time, "monotonic"),
+    (torch, "equal"),
+    (torch, "allclose"),
+    (torch, "empty"),
+    (torch, "from_file"),
+    (torch.Tensor, "clone"),
+    (torch.Tensor, "copy_"),
+    (torch.Tensor, "fill_"),
+    (torch.Tensor, "data_ptr"),
+    (torch.Tensor, "cpu"),
+    (torch.cuda, "Event"),
+    (torch.cuda, "synchronize"),
+    (torch.cuda, "current_stream"),
+    (torch.cuda.Event, "elapsed_time"),
+    (torch.cuda.Event, "record"),
+]
+
+
+class Line:
+    """The line to whoever started this process. What a task or a solution prints goes to standard error instead."""
+
+    def __init__(self):
+        self.out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def send(self, message):
+        self.out.write(json.dumps(message) + "\n")
+        self.out.flush()
+
+    def ask(self, message):
+        self.send(message)
+        answer = json.loads(sys.stdin.readline())
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
+
+
+def on_device(values, device, double=False):
+    def moved(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.to(device=device, dtype=torch.float64 if double and value.is_floating_point() else value.dtype)
+
+    return [moved(value) for value in values]
+
+
+def described(tensors):
+    return [{"shape": list(one.shape), "dtype": str(one.dtype).removeprefix("torch.")} for one in tensors]
+
+
+def listed(result):
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def in_tf32(value):
+    """A tensor of numbers that tf32 can hold, the nearest ones: what a convolution of PyTorch multiplies on a GPU."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
+        return value
+    bits = value.detach().contiguous().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+class Worker:
+    """What both kinds of worker have: the task."""
+
+    def load_task(self, request):
+        self.device = request["device"]
+        self.seed = request["seed"]
+        if request.get("threads"):
+            torch.set_num_threads(request["threads"])
+        overrides = request.get("overrides") or {}
+        if request.get("shrink") and not overrides:
+            overrides = smaller(request["task"], request["shrink"])
+        self.task = Task(request["task"], overrides)
+        return overrides
+
+    def drawn(self, request):
+        return on_device(self.task.inputs(request["seed"], request["distribution"]), self.device)
+
+
+class Reference(Worker):
+    """PyTorch's own model, in f32 and f64."""
+
+    def load(self, request):
+        overrides = self.load_task(request)
+        self.model = self.task.model(self.seed).to(self.device)
+        return {
+            "overrides": overrides,
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
+        }
+
+    def round(self, request):
+        """Computes what a solution will have to."""
+        self.forget(request)
+        with torch.no_grad():
+            inputs = self.drawn(request)
+            if request.get("tf32"):
+                # On a CPU nothing is computed in tf32, but the numbers can be rounded to it.
+                model = self.task.model(self.seed)
+                for parameter in model.parameters():
+                    parameter.data = in_tf32(parameter.data) if parameter.dim() > 2 else parameter.data
+                self.baseline = listed(model(*[in_tf32(value) for value in inputs]))
+            else:
+                self.baseline = listed(self.model(*inputs))
+            double = self.task.model(self.seed).to(self.device).double()
+            self.exact = listed(double(*on_device(inputs, self.device, double=True)))
+        finite = all(bool(torch.isfinite(one).all()) for one in self.exact if one.is_floating_point())
+        return {"finite": finite, "results": described(self.baseline)}
+
+    def judge(self, request):
+        """Compares the results of a solution, which are in files."""
+        wanted, got = described(self.baseline), request["results"]
+        shapes = [(one["shape"], one["dtype"]) for one in got]
+        if shapes != [(one["shape"], one["dtype"]) for one in wanted]:
+            return {"shapes": f"it returns {spelled(got)} instead of {spelled(wanted)}"}
+        results = [read(one["file"], one["shape"], one["dtype"]).to(self.device) for one in got]
+        return {"results": [compared(*each) for each in zip(results, self.baseline, self.exact, strict=True)]}
+
+    def forget(self, request):
+        self.baseline = self.exact = None
+        clear(self.device)
+        return {}
+
+    def time(self, request):
+        """Times PyTorch's model as it is, or compiled."""
+        way = request["way"]
+        model = self.model
+        begin = time.perf_counter()
+        if way != "eager":
+            torch._dynamo.reset()
+            options = {} if way == "compile" else {"mode": "max-autotune"}
+            model = torch.compile(model, **options)
+        sets = [on_device(self.task.inputs(seed, "own"), self.device) for seed in request["seeds"]]
+        with torch.no_grad():
+            model(*sets[0])
+        first = time.perf_counter() - begin
+        timed, _ = Timer(self.device).measure(lambda inputs: model(*inputs), sets)
+        return {**timed, "first_seconds": first}
+
+
+def spelled(results):
+    return ", ".join(f"{one['dtype']}{one['shape']}" for one in results)
+
+
+def known(name, value):
+    """What a declaration knows of an input or a parameter."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return Tensor(name, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+
+
+def clear(device):
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
+class Candidate(Worker):
+    """A solution."""
+
+    def __init__(self, line):
+        self.line = line
+        self.findings = None
+
+    def load(self, request):
+        self.load_task(request)
+        self.folder = Path(request["folder"])
+        self.timer = Timer(self.device)
+        guarded = Guarded(GUARDED)
+        solution = request["solution"]
+        run = self.python(solution["file"]) if solution["kind"] == "python" else self.cuda(solution)
+        self.guarded = guarded
+        self.watched = Watched(run, TorchMemory(self.device))
+        self.run = run
+        self.kept = {}
+        return {}
+
+    def python(self, file):
+        """A module with `ModelNew`, which is made as `Model` is: with the same arguments and the same seed."""
+        spec = importlib.util.spec_from_file_location("solution", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if not hasattr(module, "ModelNew"):
+            raise ValueError(f"{Path(file).name} has no class ModelNew")
+        torch.manual_seed(self.seed)
+        model = module.ModelNew(*self.task.init_inputs())
+        if isinstance(model, torch.nn.Module):
+            model = model.to(self.device)
+
+        def run(inputs):
+            with torch.no_grad():
+                return model(*inputs)
+
+        return run
+
+    def declared(self, solution, inputs, model):
+        names = {**self.task.variables(), **self.task.constructor(self.task.module.Model)}
+        for number, (name, value) in enumerate(zip(self.task.input_names(), inputs, strict=False)):
+            names[name] = names[f"input{number}"] = known(name, value)
+        parameters = {name.replace(".", "_"): value.detach() for name, value in model.named_parameters()}
+        last = [name.rsplit(".", 1)[-1] for name, _ in model.named_parameters()]
+        for (full, value), short in zip(parameters.items(), last, strict=True):
+            names[full] = known(full, value)
+            if last.count(short) == 1:
+                names.setdefault(short, names[full])
+        return Declared(solution["table"], solution["folder"], names, solution.get("own")), parameters
+
+    def cuda(self, solution):
+        """A kernel with its declaration. The shapes are those of the task, so one declaration serves all inputs."""
+        with torch.device("meta"):
+            inputs = self.task.module.get_inputs()
+        model = self.task.model(self.seed)
+        declared, parameters = self.declared(solution, inputs, model)
+        names = self.task.input_names()[: len(inputs)]
+        if self.device == "cuda":
+            return OnGpu(declared, parameters, names, self.line.ask)
+        simulated = Simulated(declared, parameters, names, self.line.ask, self.folder)
+        self.findings = simulated.findings
+        return simulated
+
+    def call(self, request):
+        """Calls the solution with fresh inputs, in new memory or in that of the call before."""
+        fresh = self.drawn(request)
+        if request["placement"] == "same" and self.kept.get("inputs") is not None:
+            for held, value in zip(self.kept["inputs"], fresh, strict=True):
+                if isinstance(value, torch.Tensor):
+                    held.copy_(value)
+            inputs = [
+                held if isinstance(held, torch.Tensor) else value
+                for held, value in zip(self.kept["inputs"], fresh, strict=True)
+            ]
+        else:
+            # What lies at the old place stays there, so that the new one is another.
+            self.kept["earlier"] = self.kept.get("inputs")
+            inputs = fresh
+        self.kept["inputs"] = inputs
+        expected = [(one["shape"], getattr(torch, one["dtype"])) for one in request["expected"]]
+        with torch.no_grad():
+            results, wrong = self.watched(inputs, expected)
+        wrong += [f"{name} was replaced" for name in self.guarded.replaced()]
+        return {"results": self.written(results), "wrong": wrong, "findings": self.found()}
+
+    def found(self):
+        found = list(self.findings or [])
+        if self.findings:
+            self.findings.clear()
+        return found
+
+    def written(self, results):
+        files = []
+        for number, one in enumerate(results):
+            file = self.folder / f"out-{number}.bin"
+            if one.numel() == 0:
+                file.write_bytes(b"")
+            else:
+                file.unlink(missing_ok=True)
+                write(file, one)
+            files.append({"file": str(file), "shape": list(one.shape), "dtype": str(one.dtype).removeprefix("torch.")})
+        return files
+
+    def time(self, request):
+        """Times the solution; the result of its last run, with the inputs of one of the seeds, is kept to be judged."""
+        self.watched.forget()
+        self.kept = {}
+        clear(self.device)
+        sets = [on_device(self.task.inputs(seed, "own"), self.device) for seed in request["seeds"]]
+        timed, results = self.timer.measure(self.run, sets)
+        chosen = request["judged"] % len(sets)
+        result = self.watched.memory.tensors(results[chosen]) or []
+        wrong = [f"{name} was replaced" for name in self.guarded.replaced()]
+        return {**timed, "results": self.written(result), "wrong": wrong}
+
+    def predict(self, request):
+        """The launches at the task's own sizes, for a prediction without tensors."""
+        task = Task(request["task"])
+        with torch.device("meta"):
+            inputs, model = task.module.get_inputs(), task.module.Model(*task.init_inputs())
+        self.task = task
+        declared, _ = self.declared(request["solution"], inputs, model)
+        return self.line.ask({"ask": "predict", "plan": declared.plan({})})
+
+
+def main():
+    line = Line()
+    worker = Reference() if sys.argv[1:] == ["reference"] else Candidate(line)
+    for text in sys.stdin:
+        request = json.loads(text)
+        try:
+            answer = {"answer": getattr(worker, request["do"])(request)}
+        except torch.OutOfMemoryError as error:
+            answer = {"error": f"the device's memory is not enough: {str(error).splitlines()[0]}"}
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        line.send(answer)
+
+
+if __name__ == "__main__":
+    main()

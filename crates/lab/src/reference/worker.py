@@ -1,0 +1,122 @@
+"""Runs a reference for the kernel lab: reads arrays, calls one function, writes arrays.
+
+Started with the path of a job.
+"""
+
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from pathlib import Path
+
+
+class WrongError(Exception):
+    """Something that the reference's author has to know, in one sentence."""
+
+
+def load(path):
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    spec = importlib.util.spec_from_file_location("reference_of_task", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def describe(job):
+    module = load(job["file"])
+    task = getattr(module, "TASK", None)
+    if not isinstance(task, dict):
+        raise WrongError("it declares no task: a dictionary TASK")
+    return {"task": task}
+
+
+def to_array(numpy, value, wanted):
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    array = numpy.asarray(value)
+    shape = tuple(wanted["shape"])
+    if array.shape != shape and not (array.size == 1 and shape in ((), (1,))):
+        raise WrongError(f"{wanted['name']} has shape {tuple(array.shape)}, but the task says {shape}")
+    if array.dtype == object or array.dtype.kind not in "biuf":
+        raise WrongError(f"{wanted['name']} has elements of type {array.dtype}")
+    return array.reshape(shape)
+
+
+def compute(job):
+    try:
+        import numpy
+    except ImportError:
+        raise WrongError(
+            f"{sys.executable} has no NumPy: `pip install numpy`, or set KINORA_LAB_PYTHON to a Python that has it"
+        ) from None
+    module = load(job["file"])
+    function = getattr(module, job["function"], None)
+    if not callable(function):
+        raise WrongError(f"it has no function {job['function']}")
+    known = dict(job["numbers"])
+    for given in job["given"]:
+        known[given["name"]] = numpy.load(given["file"], allow_pickle=False)
+    if "torch" in sys.modules:
+        import torch
+
+        for given in job["given"]:
+            known[given["name"]] = torch.from_numpy(known[given["name"]])
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        arguments = known
+    else:
+        arguments = {}
+        for parameter in parameters:
+            if parameter.kind in kinds:
+                continue
+            if parameter.name in known:
+                arguments[parameter.name] = known[parameter.name]
+            elif parameter.default is inspect.Parameter.empty:
+                raise WrongError(f"{job['function']} takes {parameter.name}, but the task has {', '.join(known)}")
+    results = function(**arguments)
+    wanted = job["results"]
+    if isinstance(results, dict):
+        missing = [one["name"] for one in wanted if one["name"] not in results]
+        if missing:
+            raise WrongError(f"{job['function']} gives no {missing[0]}")
+        results = [results[one["name"]] for one in wanted]
+    elif not isinstance(results, (tuple, list)) or len(wanted) == 1:
+        results = [results]
+    if len(results) != len(wanted):
+        raise WrongError(f"{job['function']} gives {len(results)} results, but the task has {len(wanted)}")
+    for result, one in zip(results, wanted, strict=True):
+        array = to_array(numpy, result, one)
+        kind = numpy.float64 if array.dtype.kind == "f" else numpy.int64
+        if array.dtype == numpy.uint64:
+            kind = numpy.uint64
+        array = numpy.array(array, dtype=kind, order="C")
+        with Path(one["file"]).open("wb") as file:
+            numpy.lib.format.write_array(file, array, allow_pickle=False)
+    return {}
+
+
+def main():
+    with Path(sys.argv[1]).open(encoding="utf-8") as file:
+        job = json.load(file)
+    try:
+        answer = describe(job) if job["what"] == "describe" else compute(job)
+        text = json.dumps(answer)
+    except WrongError as wrong:
+        text = json.dumps({"error": str(wrong)})
+    except Exception as error:  # noqa: BLE001 - whatever a reference raises is its author's to see
+        # The frames of this file mean nothing to the reference's author.
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [
+            f"{frame.filename}:{frame.lineno}"
+            for frame in frames
+            if frame.filename != __file__ and "importlib" not in frame.filename
+        ]
+        place = f" at {lines[-1]}" if lines else ""
+        text = json.dumps({"error": f"{type(error).__name__}: {error}{place}"})
+    with Path(job["answer"]).open("w", encoding="utf-8") as file:
+        file.write(text)
+
+
+main()

@@ -1,0 +1,541 @@
+//! A task from its source to its outcome.
+
+use kinora_ptx::{Calibration, Checks, ChipSpec};
+
+use crate::{
+    Element,
+    attempt::{Attempt, Manner, attempt, kernels},
+    compile::{self, Compiled, Form, Request, Resources},
+    execute::{Device, ExecuteError, SimulatedDevice},
+    expression::Scope,
+    inputs::{self, npy::Array},
+    reference::{Expected, expected},
+    report::{DeviceOutcome, Outcome, Problem, ProblemKind, ResultOutcome, SCHEMA, SizeOutcome, Verdict},
+    task::{Buffer, Role, Sizes, Task, TaskError, Values},
+    time,
+    verify::{bound, compare},
+};
+
+/// Warp instructions after which a launch counts as endless: a minute or so.
+const STEPS: u64 = 400_000_000;
+
+/// Whether a GPU is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuChoice {
+    /// The first there is, if there is one.
+    #[default]
+    IfThere,
+    /// This one.
+    Number(usize),
+    /// None.
+    Never,
+}
+
+/// How a task is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The chip that is simulated and predicted.
+    pub chip: ChipSpec,
+    /// What was measured on such a chip, for predictions.
+    pub calibration: Calibration,
+    /// Whether a GPU is used.
+    pub gpu: GpuChoice,
+    /// The seed of the inputs.
+    pub seed: u64,
+    /// Whether races are looked for.
+    pub races: bool,
+    /// Whether instructions that make infinities and NaNs are reported.
+    pub nonfinite: bool,
+    /// Warp instructions after which a launch counts as endless.
+    pub steps: Option<u64>,
+    /// Whether time is predicted and, on a GPU, measured.
+    pub time: bool,
+    /// Only the first size, once: what `watch` shows first.
+    pub quick: bool,
+    /// More options for the compiler.
+    pub compile: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            chip: ChipSpec::h200(),
+            calibration: Calibration::default(),
+            gpu: GpuChoice::default(),
+            seed: 1,
+            races: true,
+            nonfinite: false,
+            steps: None,
+            time: true,
+            quick: false,
+            compile: Vec::new(),
+        }
+    }
+}
+
+/// How far a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// What is being done, in a few words.
+    pub what: &'static str,
+    /// The size that it is done for.
+    pub sizes: Option<Sizes>,
+    /// How much is done.
+    pub done: usize,
+    /// How much there is.
+    pub total: usize,
+}
+
+/// Told how far a task is.
+pub type Observer<'a> = dyn FnMut(&Stage) + 'a;
+
+/// A task with its code.
+pub(crate) struct Subject<'a> {
+    pub task: &'a Task,
+    pub code: Compiled,
+    pub kernels: Vec<String>,
+    pub resources: Option<Resources>,
+}
+
+/// What buffers hold at the start, and what must come out.
+pub(crate) struct Case {
+    pub given: Vec<Vec<u8>>,
+    pub expected: Option<Expected>,
+}
+
+/// Compiles a task's kernel, runs it on every size with all checks, compares its results with the reference, and tells its time. Whatever is
+/// wrong is in the outcome.
+pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcome {
+    let mut outcome = Outcome {
+        schema: SCHEMA,
+        task: task.name.clone(),
+        source: task.source.display().to_string(),
+        verdict: Verdict::NotRun,
+        problems: Vec::new(),
+        notes: Vec::new(),
+        compiler: None,
+        compiler_log: String::new(),
+        resources: None,
+        devices: Vec::new(),
+        times: Vec::new(),
+    };
+    observe(&Stage { what: "compiling", sizes: None, done: 0, total: 1 });
+    let subject = match subject(task, options, &mut outcome) {
+        Ok(subject) => subject,
+        Err(problem) => {
+            outcome.problems.push(problem);
+            return outcome;
+        }
+    };
+    simulate(&subject, options, &mut outcome, observe);
+    let mut verdict = worst(&outcome);
+    if options.time && verdict <= Verdict::Unchecked {
+        observe(&Stage { what: "predicting", sizes: Some(task.time.clone()), done: 0, total: 1 });
+        match time::predict(&subject, options) {
+            Ok(predicted) => outcome.times.push(predicted),
+            Err(why) => outcome.notes.push(format!("no prediction: {why}")),
+        }
+    }
+    #[cfg(feature = "cuda")]
+    if verdict <= Verdict::Unchecked {
+        time::gpu::on_gpu(&subject, options, &mut outcome, observe);
+        verdict = worst(&outcome);
+    }
+    if matches!(task.reference, crate::task::Reference::None) {
+        outcome.notes.push("the task has no reference: results were not compared with anything".to_owned());
+    }
+    outcome.verdict = verdict;
+    outcome
+}
+
+/// The worst verdict of all devices and sizes.
+fn worst(outcome: &Outcome) -> Verdict {
+    let sizes = outcome.devices.iter().flat_map(|device| &device.sizes).map(|size| size.verdict);
+    match outcome.problems.is_empty() {
+        true => sizes.max().unwrap_or(Verdict::NotRun),
+        false => Verdict::NotRun,
+    }
+}
+
+/// A C++ expression, for which a template has to be instantiated. A plain name is found without.
+fn is_expression(entry: &str) -> bool {
+    entry.contains('<') || entry.contains(':')
+}
+
+/// What a task asks of the compiler.
+pub(crate) fn request(task: &Task, form: Form, capability: (u32, u32), options: &Options) -> Request {
+    let mut kernels: Vec<String> = task
+        .launches
+        .iter()
+        .filter_map(|launch| launch.entry.clone())
+        .filter(|entry| is_expression(entry))
+        .collect();
+    kernels.sort();
+    kernels.dedup();
+    let all = task.options.iter().chain(&options.compile).cloned().collect();
+    Request { form, options: all, kernels, ..Request::ptx(capability) }
+}
+
+fn subject<'a>(task: &'a Task, options: &Options, outcome: &mut Outcome) -> Result<Subject<'a>, Problem> {
+    let compiling = |error: &dyn std::fmt::Display| Problem::new(ProblemKind::Compile, error);
+    let source = task.read_source().map_err(|error| compiling(&error))?;
+    let chip = options.chip.capability;
+    let code = compile::compile(&source, &request(task, Form::Ptx, chip, options))
+        .map_err(|error| compiling(&error))?;
+    outcome.compiler.clone_from(&code.compiler);
+    outcome.compiler_log.clone_from(&code.log);
+    outcome.notes.extend(code.notes.iter().cloned());
+    let kernels = kernels(task, &code).map_err(|error| compiling(&error))?;
+    // Only the assembler knows registers. Without its answer they are estimated.
+    let assembled = options.time && !source.is_ptx();
+    let resources = assembled
+        .then(|| compile::compile(&source, &request(task, Form::Cubin, chip, options)).ok())
+        .flatten()
+        .and_then(|cubin| cubin.resources);
+    outcome.resources = resources;
+    Ok(Subject { task, code, kernels, resources })
+}
+
+/// Runs every size on the simulated device.
+fn simulate(subject: &Subject<'_>, options: &Options, outcome: &mut Outcome, observe: &mut Observer<'_>) {
+    let task = subject.task;
+    let count = if options.quick { 1 } else { task.sizes.len() };
+    let mut device = DeviceOutcome {
+        device: format!("a simulated {}", options.chip.name),
+        simulated: true,
+        sizes: Vec::new(),
+    };
+    for (number, sizes) in task.sizes.iter().take(count).enumerate() {
+        let mut stage = |what: &'static str, part: usize| {
+            observe(&Stage { what, sizes: Some(sizes.clone()), done: 4 * number + part, total: 4 * count });
+        };
+        device.sizes.push(simulate_size(subject, options, sizes, &mut stage));
+    }
+    outcome.devices.push(device);
+}
+
+fn simulate_size(
+    subject: &Subject<'_>,
+    options: &Options,
+    sizes: &Sizes,
+    stage: &mut dyn FnMut(&'static str, usize),
+) -> SizeOutcome {
+    let task = subject.task;
+    let mut found = SizeOutcome {
+        sizes: sizes.clone(),
+        verdict: Verdict::NotRun,
+        problems: Vec::new(),
+        findings: Vec::new(),
+        results: Vec::new(),
+        launches: Vec::new(),
+        deterministic: None,
+    };
+    let simulated = |races: bool| {
+        let steps = options.steps.or(task.steps).unwrap_or(STEPS);
+        let checks = Checks { races, nonfinite: options.nonfinite, steps, ..Checks::default() };
+        SimulatedDevice::new(options.chip.clone(), checks)
+    };
+    let once = |device: &mut dyn Device, scope: &Scope, case: &Case, manner: Manner| {
+        attempt(task, scope, (&subject.code, &subject.kernels), device, &case.given, manner, &mut |_, _| {})
+    };
+    let scope = match task.scope(sizes) {
+        Ok(scope) => scope,
+        Err(error) => return with(found, Problem::new(ProblemKind::Launch, error)),
+    };
+
+    // Results are left as they are allocated, so that reading them first, or never writing them, is seen.
+    stage("reference", 0);
+    let first = match case(task, sizes, &scope, options.seed) {
+        Ok(first) => first,
+        Err(problem) => return with(found, problem),
+    };
+    stage("simulating", 1);
+    let ran = match once(&mut simulated(options.races), &scope, &first, Manner::default()) {
+        Ok(ran) => ran,
+        Err(error) => return with(found, of_device(&error)),
+    };
+    found.findings.clone_from(&ran.findings);
+    found.launches.clone_from(&ran.launches);
+    for finding in &ran.findings {
+        found.problems.push(Problem::new(ProblemKind::Finding, finding));
+    }
+    judge(task, &scope, &first, &ran, &mut found, "");
+    found.verdict = if first.expected.is_some() { Verdict::Right } else { Verdict::Unchecked };
+    if !found.problems.is_empty() {
+        found.verdict = Verdict::Wrong;
+        // Whatever else would be found has the same cause as likely as not.
+        return found;
+    }
+    if options.quick {
+        return found;
+    }
+
+    // Other inputs, over results that hold something: what is left over from somewhere cannot be right by chance twice.
+    stage("with other inputs", 2);
+    match case(task, sizes, &scope, options.seed.wrapping_add(1)) {
+        Err(problem) => return with(found, problem),
+        Ok(second) => {
+            match once(&mut simulated(false), &scope, &second, Manner { poison: Some(0xFF), alias: None }) {
+                Err(error) => return with(found, of_device(&error)),
+                Ok(ran) => {
+                    report_findings(&ran, &mut found);
+                    judge(task, &scope, &second, &ran, &mut found, " with other inputs");
+                }
+            }
+        }
+    }
+    stage("once more", 3);
+    match once(&mut simulated(false), &scope, &first, Manner { poison: Some(0x7F), alias: None }) {
+        Err(error) => return with(found, of_device(&error)),
+        Ok(again) => {
+            report_findings(&again, &mut found);
+            let differs = differing(task, &ran, &again);
+            found.deterministic = Some(differs.is_none());
+            if let Some(name) = differs.filter(|_| task.deterministic) {
+                let what = format!("{name} is not the same in two runs on the same inputs");
+                found.problems.push(Problem::new(ProblemKind::NotDeterministic, what));
+            } else {
+                judge(task, &scope, &first, &again, &mut found, " in another run");
+            }
+        }
+    }
+    for (number, buffer) in task.buffers.iter().enumerate() {
+        let Some(input) = buffer.may_alias else { continue };
+        let manner = Manner { poison: Some(0xFF), alias: Some((number, input)) };
+        match once(&mut simulated(options.races), &scope, &first, manner) {
+            Err(error) => return with(found, of_device(&error)),
+            Ok(ran) => {
+                report_findings(&ran, &mut found);
+                let place = format!(" in the place of {}", task.buffers[input].name);
+                judge(task, &scope, &first, &ran, &mut found, &place);
+            }
+        }
+    }
+    if !found.problems.is_empty() {
+        found.verdict = Verdict::Wrong;
+    }
+    found
+}
+
+fn report_findings(ran: &Attempt, found: &mut SizeOutcome) {
+    for finding in &ran.findings {
+        found.problems.push(Problem::new(ProblemKind::Finding, finding));
+        found.findings.push(finding.clone());
+    }
+}
+
+/// An outcome that ends with a problem, which kept it from being run.
+fn with(mut found: SizeOutcome, problem: Problem) -> SizeOutcome {
+    found.problems.push(problem);
+    found.verdict = Verdict::NotRun;
+    found
+}
+
+pub(crate) fn of_device(error: &ExecuteError) -> Problem {
+    let kind = match error {
+        ExecuteError::Load(_) | ExecuteError::Launch(_) | ExecuteError::Unsupported(_) => ProblemKind::Launch,
+        ExecuteError::Memory { .. } | ExecuteError::Fault(_) | ExecuteError::Device(_) => ProblemKind::Device,
+    };
+    Problem::new(kind, error)
+}
+
+/// What buffers hold at the start, and what must come out.
+pub(crate) fn case(task: &Task, sizes: &Sizes, scope: &Scope, seed: u64) -> Result<Case, Problem> {
+    let given: Result<Vec<Vec<u8>>, Problem> = task
+        .buffers
+        .iter()
+        .enumerate()
+        .map(|(number, buffer)| content(task, buffer, scope, seed, number))
+        .collect();
+    let given = given?;
+    let expected =
+        expected(task, sizes, scope, &given).map_err(|error| Problem::new(ProblemKind::Reference, error))?;
+    Ok(Case { given, expected })
+}
+
+/// What a buffer holds at the start; nothing if that is up to the device.
+pub(crate) fn content(
+    task: &Task,
+    buffer: &Buffer,
+    scope: &Scope,
+    seed: u64,
+    number: usize,
+) -> Result<Vec<u8>, Problem> {
+    let wrong =
+        |what: &dyn std::fmt::Display| Problem::new(ProblemKind::Input, format!("{}: {what}", buffer.name));
+    let count = buffer.elements(scope).map_err(|error| wrong(&error))?;
+    match &buffer.values {
+        Values::Nothing => Ok(Vec::new()),
+        Values::Random(values) => {
+            let distribution = task.distribution(values, scope).map_err(|error| wrong(&error))?;
+            Ok(inputs::numbers(distribution, buffer.element, count, seed, number as u64))
+        }
+        Values::File(path) => {
+            let array = Array::read(path).map_err(|error| wrong(&format!("{}: {error}", path.display())))?;
+            let there = array.bytes.len() / array.element.bytes();
+            if there != count {
+                return Err(wrong(&format!(
+                    "{} has {there} numbers, but the buffer has {count}",
+                    path.display()
+                )));
+            }
+            if array.element == buffer.element {
+                return Ok(array.bytes);
+            }
+            // NumPy has no bf16, and f64 is what it makes of everything.
+            let both = array.element.is_whole() == buffer.element.is_whole();
+            if !both {
+                let what = format!(
+                    "{} holds {}, but the buffer {}",
+                    path.display(),
+                    array.element.name(),
+                    buffer.element.name()
+                );
+                return Err(wrong(&what));
+            }
+            Ok(array.element.load(&array.bytes).into_iter().flat_map(|x| buffer.element.store(x)).collect())
+        }
+    }
+}
+
+/// Compares what a run left with what must be there, and keeps what is wrong.
+pub(crate) fn judge(
+    task: &Task,
+    scope: &Scope,
+    case: &Case,
+    ran: &Attempt,
+    found: &mut SizeOutcome,
+    manner: &str,
+) {
+    for &(number, side) in &ran.beyond {
+        let what = format!(
+            "something is written {side} {}{manner}: beyond its end or before its start",
+            task.buffers[number].name
+        );
+        found.problems.push(Problem::new(ProblemKind::Beyond, what));
+    }
+    for (number, buffer) in task.buffers.iter().enumerate() {
+        let content = &ran.contents[number];
+        let aliased = manner.starts_with(" in the place of ");
+        if buffer.role == Role::Input && !aliased && *content != case.given[number] {
+            let what = format!("the kernel changes its input {}{manner}", buffer.name);
+            found.problems.push(Problem::new(ProblemKind::InputChanged, what));
+        }
+        if !buffer.is_result() {
+            continue;
+        }
+        if let Some(count @ 1..) = ran.unwritten[number].filter(|_| !aliased) {
+            let all = content.len() / buffer.element.bytes();
+            let what = format!("{count} of {all} elements of {} are never written", buffer.name);
+            found.problems.push(Problem::new(ProblemKind::Unwritten, what));
+        }
+        let shape = buffer.extents(scope).unwrap_or_default();
+        let right = case
+            .expected
+            .as_ref()
+            .and_then(|expected| Some((expected, expected.results[number].as_deref()?)));
+        let comparison = right.map(|(expected, right)| {
+            let got = buffer.element.load(content);
+            let bound = bound(task, number, scope, expected);
+            if got.len() != right.len() {
+                let what = format!(
+                    "the reference gives {} numbers for {}, which has {}",
+                    right.len(),
+                    buffer.name,
+                    got.len()
+                );
+                found.problems.push(Problem::new(ProblemKind::Reference, what));
+            }
+            compare(buffer.element, &shape, &got, right, bound)
+        });
+        if let Some(comparison) = &comparison
+            && comparison.wrong > 0
+        {
+            let what = wrong_result(buffer, comparison, manner);
+            found.problems.push(Problem::new(ProblemKind::Result, what));
+        }
+        let new =
+            ResultOutcome { name: buffer.name.clone(), element: buffer.element.name(), shape, comparison };
+        keep_worst(&mut found.results, new);
+    }
+}
+
+/// Of several runs, the worst comparison of each result is kept.
+fn keep_worst(results: &mut Vec<ResultOutcome>, new: ResultOutcome) {
+    let of_bound =
+        |result: &ResultOutcome| result.comparison.as_ref().map_or(0.0, |comparison| comparison.of_bound);
+    match results.iter_mut().find(|known| known.name == new.name) {
+        Some(known) if of_bound(&new) > of_bound(known) => *known = new,
+        Some(_) => {}
+        None => results.push(new),
+    }
+}
+
+fn wrong_result(buffer: &Buffer, comparison: &crate::verify::Comparison, manner: &str) -> String {
+    let mut text = format!(
+        "{} of {} elements of {} are wrong{manner}",
+        comparison.wrong, comparison.elements, buffer.name
+    );
+    if let Some(worst) = &comparison.worst {
+        let index = |index: &[usize]| index.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        text +=
+            &format!("; the worst is [{}]: {} instead of {}", index(&worst.index), worst.got, worst.expected);
+        if let Some(first) = comparison.first_wrong.as_ref().filter(|first| **first != worst.index) {
+            text += &format!("; the first is [{}]", index(first));
+        }
+    }
+    if comparison.not_finite > 0 {
+        text += &format!("; {} are not finite", comparison.not_finite);
+    }
+    let bound = comparison.bound;
+    if !(buffer.element.is_whole() && bound.absolute == 0.0 && bound.relative == 0.0) {
+        text += &format!("; allowed is {:.1e} + {:.1e} × |reference|", bound.absolute, bound.relative);
+    }
+    text
+}
+
+/// A result that differs between two runs on the same inputs, bit for bit.
+fn differing(task: &Task, one: &Attempt, other: &Attempt) -> Option<String> {
+    let results = task.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_result());
+    let mut differing = results.filter(|&(number, _)| one.contents[number] != other.contents[number]);
+    differing.next().map(|(_, buffer)| buffer.name.clone())
+}
+
+/// What a file of a task holds: for tests of files alone.
+impl From<TaskError> for Problem {
+    fn from(error: TaskError) -> Problem {
+        Problem::new(ProblemKind::Input, error)
+    }
+}
+
+/// The results of a task on its first size, as NumPy's files: what the kernel leaves in the simulator.
+///
+/// # Errors
+/// If it cannot be run; what is wrong.
+pub fn results(task: &Task, options: &Options) -> Result<Vec<(String, Vec<u8>)>, Problem> {
+    let mut outcome = run(
+        task,
+        &Options { quick: true, time: false, gpu: GpuChoice::Never, ..options.clone() },
+        &mut |_| {},
+    );
+    if let Some(problem) = outcome.problems.pop() {
+        return Err(problem);
+    }
+    let sizes = task.sizes.first().cloned().unwrap_or_default();
+    let scope = task.scope(&sizes)?;
+    let subject = subject(task, &Options { time: false, ..options.clone() }, &mut outcome)?;
+    let case = case(task, &sizes, &scope, options.seed)?;
+    let steps = options.steps.or(task.steps).unwrap_or(STEPS);
+    let mut device =
+        SimulatedDevice::new(options.chip.clone(), Checks { races: false, steps, ..Checks::default() });
+    let code = (&subject.code, subject.kernels.as_slice());
+    let ran = attempt(task, &scope, code, &mut device, &case.given, Manner::default(), &mut |_, _| {});
+    let ran = ran.map_err(|error| of_device(&error))?;
+    let mut files = Vec::new();
+    for (buffer, content) in task.buffers.iter().zip(ran.contents).filter(|(buffer, _)| buffer.is_result()) {
+        let shape = buffer.extents(&scope).map_err(|error| Problem::new(ProblemKind::Launch, error))?;
+        let element: Element = buffer.element;
+        files.push((format!("{}.npy", buffer.name), Array { element, shape, bytes: content }.to_bytes()));
+    }
+    Ok(files)
+}

@@ -1,0 +1,126 @@
+//! The kernels: their sources, and how they are compiled for a matrix's types.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::csr::{Index, Value};
+use crate::compile::{CompileError, Compiled, Form, Request, Source, compile};
+
+/// How rows are shared out among threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// A thread for each row.
+    Scalar,
+    /// Some neighbouring lanes for each row.
+    Vector {
+        /// Lanes: a power of two from 2 to 32.
+        lanes: usize,
+    },
+    /// Equal shares of the list of rows and non-zeros for each thread.
+    Merge,
+    /// Tiles of whole rows, chosen beforehand, for each block.
+    Adaptive,
+}
+
+/// A kernel with its constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Variant {
+    /// How rows are shared out.
+    pub algorithm: Algorithm,
+    /// Threads of a block.
+    pub threads: usize,
+    /// Non-zeros that a thread asks for at a time.
+    pub items: usize,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.algorithm {
+            Algorithm::Scalar => write!(f, "scalar"),
+            Algorithm::Vector { lanes } => write!(f, "vector, {lanes} lanes"),
+            Algorithm::Merge => write!(f, "merge"),
+            Algorithm::Adaptive => write!(f, "adaptive"),
+        }
+    }
+}
+
+macro_rules! source {
+    ($name:literal) => {
+        concat!(include_str!("common.cuh"), "#line 1 \"spmv/", $name, "\"\n", include_str!($name))
+    };
+}
+
+impl Variant {
+    /// A thread for each row.
+    pub const SCALAR: Variant = Variant { algorithm: Algorithm::Scalar, threads: 256, items: 1 };
+
+    /// Some lanes for each row, which ask for several non-zeros at a time.
+    pub fn vector(lanes: usize) -> Variant {
+        Variant { algorithm: Algorithm::Vector { lanes }, threads: 256, items: 4 }
+    }
+
+    /// Equal shares, for values of a type. The items are odd, so that the shares of neighbouring threads begin in different banks.
+    pub fn merge<V: Value>() -> Variant {
+        let items = if size_of::<V>() == 4 { 7 } else { 5 };
+        Variant { algorithm: Algorithm::Merge, threads: 256, items }
+    }
+
+    /// Tiles of rows, for values of a type.
+    pub fn adaptive<V: Value>() -> Variant {
+        let items = if size_of::<V>() == 4 { 8 } else { 4 };
+        Variant { algorithm: Algorithm::Adaptive, threads: 256, items }
+    }
+
+    /// Every kernel for values of a type.
+    pub fn all<V: Value>() -> Vec<Variant> {
+        let lanes = [2, 4, 8, 16, 32].map(Variant::vector);
+        [&[Variant::SCALAR], &lanes[..], &[Variant::merge::<V>(), Variant::adaptive::<V>()]].concat()
+    }
+
+    /// The non-zeros, or rows and non-zeros, of a block.
+    pub fn tile(&self) -> usize {
+        self.threads * self.items
+    }
+
+    /// Its source.
+    fn source(&self) -> Source {
+        let (name, text) = match self.algorithm {
+            Algorithm::Scalar => ("spmv/scalar.cu", source!("scalar.cu")),
+            Algorithm::Vector { .. } => ("spmv/vector.cu", source!("vector.cu")),
+            Algorithm::Merge => ("spmv/merge.cu", source!("merge.cu")),
+            Algorithm::Adaptive => ("spmv/adaptive.cu", source!("adaptive.cu")),
+        };
+        Source { name: name.to_owned(), text: text.to_owned(), folder: None }
+    }
+
+    /// The options of the compiler that make it this kernel.
+    fn options<V: Value, I: Index>(&self) -> Vec<String> {
+        let value = if size_of::<V>() == 4 { "float" } else { "double" };
+        let index = if size_of::<I>() == 4 { "int" } else { "long long" };
+        let mut options = vec![
+            format!("-DVALUE={value}"),
+            format!("-DINDEX={index}"),
+            format!("-DTHREADS={}", self.threads),
+            format!("-DITEMS={}", self.items),
+        ];
+        if let Algorithm::Vector { lanes } = self.algorithm {
+            options.push(format!("-DLANES={lanes}"));
+        }
+        options
+    }
+
+    /// Compiles it for a chip of a compute capability.
+    ///
+    /// # Errors
+    /// If there is no compiler.
+    pub fn compile<V: Value, I: Index>(
+        &self,
+        capability: (u32, u32),
+        form: Form,
+    ) -> Result<Compiled, CompileError> {
+        let request = Request { form, options: self.options::<V, I>(), ..Request::ptx(capability) };
+        compile(&self.source(), &request)
+    }
+}
