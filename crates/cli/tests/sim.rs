@@ -262,6 +262,33 @@ const STORE: &str = ".version 8.0
 }
 ";
 
+/// A kernel that prints its thread's number, allocates, and asserts that it is less than `n`.
+const PRINTING: &str = r#"
+extern "C" __global__ void k(int n) {
+    int *block = (int *)malloc(400);
+    printf("thread %d %s\n", threadIdx.x, block ? "has memory" : "has none");
+    free(block);
+    assert((int)threadIdx.x < n);
+}
+"#;
+
+#[test]
+fn what_a_kernel_prints_is_shown() {
+    let place = Studio::new();
+    let source = place.write("printing.cu", PRINTING.as_bytes());
+    let run = |more: &[&str]| sim(&source, &[&["--grid", "1", "--block", "2"], more].concat());
+    let right = run(&["--arg", "i32:2"]);
+    if no_compiler(&right) {
+        return;
+    }
+    let text = right.text();
+    assert!(text.contains("printed by the kernel:\nthread 0 has memory\nthread 1 has memory\n"), "{text}");
+    let wrong = run(&["--arg", "i32:1", "--heap", "300", "--json"]).json();
+    assert_eq!(wrong["printf"]["text"], "thread 0 has none\nthread 1 has none\n", "{wrong}");
+    assert_eq!(wrong["findings"][0]["kind"], "Assert", "{wrong}");
+    assert_eq!(wrong["findings"][0]["thread"][0], 1, "{wrong}");
+}
+
 #[test]
 fn ptx_is_known_by_its_content() {
     let place = Studio::new();

@@ -57,7 +57,7 @@ pub mod runtime {
 #[cfg(feature = "simulator")]
 pub mod simulator {
     pub use kinora_ptx::{
-        Argument, Calibration, Checks, ChipSpec, Counters, Finding, LaunchConfig, Module, Prediction,
-        PtxError, Report, Resource, Simulator,
+        Argument, Calibration, Checks, ChipSpec, Counters, DeviceLimits, DeviceOutput, Finding, LaunchConfig,
+        Module, Prediction, PtxError, Report, Resource, Simulator,
     };
 }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::memory::{TensorMapError, TextureError};
+use crate::{
+    check::SourceLine,
+    memory::{TensorMapError, TextureError},
+};
 
 /// A position in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,7 +44,7 @@ pub enum PtxError {
         instruction: String,
     },
     /// An instruction, or a form of one, that the simulator does not support.
-    #[error("PTX {place}: the simulator does not support {what}, in `{instruction}`")]
+    #[error("PTX {place}{}: the simulator does not support {what}, in `{instruction}`", in_source(source_line.as_ref()))]
     Unsupported {
         /// Where.
         place: Place,
@@ -49,6 +52,8 @@ pub enum PtxError {
         what: String,
         /// The instruction.
         instruction: String,
+        /// The source line, if the PTX has line information.
+        source_line: Option<SourceLine>,
     },
     /// The module has no such kernel.
     #[error("the module has no kernel {name}; it has {}", there.join("; "))]
@@ -83,6 +88,11 @@ pub enum PtxError {
     /// An array or a texture that the driver would refuse.
     #[error("invalid texture: {0}")]
     Texture(#[from] TextureError),
+}
+
+/// A source line in brackets.
+fn in_source(source: Option<&SourceLine>) -> String {
+    source.map_or_else(String::new, |at| format!(" ({}:{})", at.file, at.line))
 }
 
 impl PtxError {

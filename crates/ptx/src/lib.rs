@@ -5,6 +5,7 @@ mod chip;
 mod counters;
 mod decode;
 mod demangle;
+mod device_runtime;
 mod error;
 mod flow;
 mod isa;
@@ -21,6 +22,7 @@ mod timing;
 pub use check::{EarlierAccess, Finding, FindingKind, Severity, SourceLine, excerpt};
 pub use chip::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 pub use counters::{ByLine, Counters, Flops, InstructionClass, LineCounters, Traffic};
+pub use device_runtime::{DeviceLimits, DeviceOutput};
 pub use error::{Place, PtxError};
 pub use memory::{
     AddressMode, ArrayDescription, ArrayKind, ChannelKind, DeviceArray, FilterMode, MapElement, ReadMode,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint, builder::NonEmptyStringValueParser};
 
-use kinora_ptx::Checks;
+use kinora_ptx::{Checks, DeviceLimits};
 
 use super::{
     operands::Operand,
@@ -149,6 +149,14 @@ pub struct SimArgs {
     /// Stop the kernel after this many warp instructions; an endless one takes minutes to reach the default.
     #[arg(long, value_name = "COUNT", default_value_t = Checks::default().steps, value_parser = whole_number::<u64>)]
     pub steps: u64,
+
+    /// The heap of malloc and new, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = DeviceLimits::default().heap_bytes, value_parser = whole_number::<usize>)]
+    pub heap: usize,
+
+    /// The stack of a thread for functions that are not inlined, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = DeviceLimits::default().stack_bytes, value_parser = whole_number::<usize>)]
+    pub stack: usize,
 
     /// Do not look for races, which is faster.
     #[arg(long)]

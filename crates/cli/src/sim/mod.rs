@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use kinora::files::Inputs;
 use kinora_lab::Element;
 use kinora_outside::read_text;
-use kinora_ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
+use kinora_ptx::{Checks, ChipSpec, DeviceAddress, DeviceLimits, LaunchConfig, Module, Simulator};
 use serde_json::json;
 
 use self::{
@@ -61,7 +61,12 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         seed: arguments.seed,
         by_line: arguments.by_line,
     };
-    let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
+    let mut simulator =
+        Simulator::new(chip(arguments).clone()).with_checks(checks).with_limits(DeviceLimits {
+            stack_bytes: arguments.stack,
+            heap_bytes: arguments.heap,
+            ..DeviceLimits::default()
+        });
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;
     let function = module.function(&kernel).map_err(simulated)?;
@@ -128,7 +133,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         shown.iter().map(|(number, numbers)| json!({"argument": number, "first": numbers})).collect();
     let found = json!({
         "kernel": kernel, "function": function, "chip": chip(arguments), "findings": report.findings,
-        "counters": report.counters, "by_line": report.by_line,
+        "counters": report.counters, "by_line": report.by_line, "printf": report.printf,
         "prediction": prediction, "buffers": buffers,
     });
     let count = report.findings.len();

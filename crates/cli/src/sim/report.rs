@@ -1,11 +1,11 @@
 //! The report of a simulated launch, as text.
 
 use kinora::quantity::{bytes, prefixed};
-use kinora_ptx::{Counters, Finding, InstructionClass, Report, SourceLine, Traffic, excerpt};
+use kinora_ptx::{Counters, DeviceOutput, Finding, InstructionClass, Report, SourceLine, Traffic, excerpt};
 
 use super::lines;
 
-/// The findings, then the counters. `text_of` has the text of a source file, if it is at hand.
+/// The findings, what the kernel printed, then the counters. `text_of` has the text of a source file, if it is at hand.
 pub fn text(kernel: &str, chip: &str, report: &Report, text_of: impl Fn(&str) -> Option<String>) -> String {
     let mut text = format!("{kernel} on a simulated {chip}\n");
     match report.findings.as_slice() {
@@ -16,6 +16,7 @@ pub fn text(kernel: &str, chip: &str, report: &Report, text_of: impl Fn(&str) ->
             }
         }
     }
+    text += &printed(&report.printf);
     text += &costs(&report.counters);
     text + &report.by_line.as_ref().map_or_else(String::new, lines::counters)
 }
@@ -30,6 +31,23 @@ fn source(finding: &Finding, text_of: &impl Fn(&str) -> Option<String>) -> Strin
         _ => String::new(),
     };
     places.into_iter().map(shown).collect()
+}
+
+/// What the kernel printed, under a heading.
+fn printed(output: &DeviceOutput) -> String {
+    let DeviceOutput { text, dropped_calls, dropped_bytes } = output;
+    let mut shown = String::new();
+    if !text.is_empty() {
+        shown = format!("printed by the kernel:\n{text}{}", if text.ends_with('\n') { "" } else { "\n" });
+    }
+    if *dropped_calls > 0 {
+        shown += &format!(
+            "note: {} more that printf printed, from {}, is left out; a device would overwrite the oldest text instead\n",
+            bytes(*dropped_bytes),
+            counted(*dropped_calls, "call")
+        );
+    }
+    shown
 }
 
 fn costs(counters: &Counters) -> String {
@@ -102,4 +120,18 @@ fn moved(traffic: &Traffic, piece: &str) -> String {
 
 fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_text_has_a_heading_and_a_note() {
+        assert_eq!(printed(&DeviceOutput::default()), "");
+        let output = DeviceOutput { text: "a\nb".to_owned(), dropped_calls: 1, dropped_bytes: 12 };
+        let shown = printed(&output);
+        assert!(shown.starts_with("printed by the kernel:\na\nb\nnote: 12 B more"), "{shown}");
+        assert!(shown.contains("from 1 call,"), "{shown}");
+    }
 }

@@ -44,6 +44,16 @@ pub enum FindingKind {
     ReadOnlyWritten,
     /// `trap`.
     Trap,
+    /// A failed `assert`.
+    Assert,
+    /// A call through a pointer that does not point to a fitting function.
+    InvalidCall,
+    /// A call or an `alloca` for which a thread's stack has no room.
+    StackOverflow,
+    /// `free` of memory that was freed before, or that `malloc` did not return.
+    InvalidFree,
+    /// Memory from `malloc` that nothing points to when the launch ends.
+    Leak,
     /// A kernel that did not finish within the limit of instructions.
     StepLimit,
 }
@@ -90,6 +100,15 @@ impl FindingKind {
                 "execute wgmma.wait_group before accessing accumulators, and wgmma.fence after writing them"
             }
             FindingKind::NotFinite => "guard against zero divisors and overflow, or compute in a wider type",
+            FindingKind::Assert => "look at what the values in the condition are in this thread",
+            FindingKind::InvalidCall => "set the pointer to a function of this signature before the call",
+            FindingKind::StackOverflow => {
+                "end the recursion earlier, or raise the limit of the stack as cudaDeviceSetLimit does"
+            }
+            FindingKind::InvalidFree => "free each pointer that malloc returned once",
+            FindingKind::Leak => {
+                "free the memory, or keep a pointer to it in global memory for a later launch"
+            }
             FindingKind::ReadOnlyWritten => {
                 "read it without __ldg and without const __restrict__ on its pointer, or write it in another kernel"
             }

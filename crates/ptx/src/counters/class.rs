@@ -127,6 +127,10 @@ impl InstructionClass {
             | Op::BranchIndexed { .. }
             | Op::Exit
             | Op::Trap
+            | Op::Call { .. }
+            | Op::Return
+            | Op::System(_)
+            | Op::Unsupported(_)
             | Op::Barrier { .. }
             | Op::WarpBarrier
             | Op::ClusterArrive { .. }

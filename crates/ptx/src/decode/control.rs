@@ -1,6 +1,6 @@
 //! Branches, calls, barriers, fences and warp-synchronous instructions.
 
-use super::{Binding, CALL_DEPTH, Context, Decoder, modifiers::Modifiers, names};
+use super::{Binding, Context, Decoder, modifiers::Modifiers};
 use crate::{
     error::PtxError,
     isa::{Atomic, Barrier, Class, Fence, Op, Operand, Scope, Shuffle, Type, Vote},
@@ -40,14 +40,19 @@ impl<'a> Decoder<'a, '_> {
             }
             "ret" => {
                 modifiers.take("uni");
-                let op = match self.returns.last() {
-                    Some(&label) => Op::Branch { target: label as u32 },
-                    None => Op::Exit,
-                };
-                self.emit(op, &[], &[])?;
+                match self.returns.last() {
+                    Some(&label) => self.emit(Op::Branch { target: label as u32 }, &[], &[])?,
+                    None if self.frame.is_some() => self.return_from_subroutine()?,
+                    None => self.emit(Op::Exit, &[], &[])?,
+                }
             }
             "exit" => self.emit(Op::Exit, &[], &[])?,
-            "trap" => self.emit(Op::Trap, &[], &[])?,
+            // Without a debugger, a breakpoint is a trap.
+            "trap" | "brkpt" => self.emit(Op::Trap, &[], &[])?,
+            name @ ("alloca" | "stacksave" | "stackrestore") => {
+                modifiers.take("u64");
+                self.stack(context, name)?;
+            }
             "call" => {
                 modifiers.take("uni");
                 self.call(context)?;
@@ -261,67 +266,5 @@ impl<'a> Decoder<'a, '_> {
             Fence::Memory(modifiers.take_scope())
         };
         self.emit(Op::Fence(fence), &[], &[])
-    }
-
-    /// Inlines the called function. Its parameters and results are the caller's variables.
-    fn call(&mut self, context: Context<'_, 'a>) -> Result<(), PtxError> {
-        let mut operands = context.instruction.operands.iter();
-        let mut next = operands.next();
-        let results = match next {
-            Some(tree::Operand::List(results)) => {
-                next = operands.next();
-                results.clone()
-            }
-            _ => Vec::new(),
-        };
-        let Some(tree::Operand::Name(name)) = next else {
-            return Err(context.unsupported("a call of this form"));
-        };
-        let arguments = match operands.next() {
-            Some(tree::Operand::List(arguments)) => arguments.clone(),
-            _ => Vec::new(),
-        };
-        let module = self.module;
-        let Some(function) =
-            module.functions.iter().find(|function| function.name == *name && !function.entry)
-        else {
-            return Err(context.unsupported(format!("a call of {name}, which is not in the module")));
-        };
-        if self.returns.len() >= CALL_DEPTH {
-            return Err(context.unsupported("deeply nested calls or recursion"));
-        }
-        if results.len() != function.results.len() || arguments.len() != function.parameters.len() {
-            return Err(context.wrong(format!("the arguments do not match the parameters of {name}")));
-        }
-        let mut bindings = Vec::new();
-        let passed = results.iter().zip(&function.results).chain(arguments.iter().zip(&function.parameters));
-        for (given, wanted) in passed {
-            let tree::Operand::Name(given) = given else {
-                return Err(context.unsupported("a call argument that is not a variable"));
-            };
-            let Some(binding @ Binding::Local(_)) = self.scopes.find(given) else {
-                return Err(context.unsupported("a call argument that is not a .param variable"));
-            };
-            names::size(wanted)?;
-            bindings.push((wanted.name, binding));
-        }
-        let end = self.new_label();
-        if !self.guard.is_none() {
-            self.guard = self.guard.negated();
-            self.emit(Op::Branch { target: end as u32 }, &[], &[])?;
-            self.guard = Operand::NONE;
-        }
-        self.scopes.open();
-        for (name, binding) in bindings {
-            self.scopes.bind(name, binding);
-        }
-        self.returns.push(end);
-        let line = self.line;
-        self.body(function)?;
-        self.line = line;
-        self.returns.pop();
-        self.scopes.close();
-        self.place_label(end);
-        Ok(())
     }
 }

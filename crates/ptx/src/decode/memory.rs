@@ -119,13 +119,22 @@ impl<'a> Decoder<'a, '_> {
             return Ok(Address { base, offset: 0, of: None });
         };
         if let Some((of, address)) = self.find_address(name) {
+            if of == Space::Local {
+                let (base, offset) = self.frame_address(address.wrapping_add(offset));
+                return Ok(Address { base, offset, of: Some(of) });
+            }
             let base = self.address_constant(name, of, Class::Long, address, offset);
             return Ok(Address { base, offset: 0, of: Some(of) });
         }
         let class = match self.scopes.find(name) {
             Some(super::Binding::Register(register)) => register.class(),
             Some(super::Binding::NewRegister(class)) => class,
-            _ => return Err(context.wrong(format!("{name} is not an address"))),
+            found => {
+                return Err(match self.symbols.unavailable(name).filter(|_| found.is_none()) {
+                    Some(why) => context.unsupported(format!("{name}, {why}")),
+                    None => context.wrong(format!("{name} is not an address")),
+                });
+            }
         };
         if class == Class::Predicate {
             return Err(context.wrong(format!("{name} is not an address")));

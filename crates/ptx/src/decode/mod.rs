@@ -1,8 +1,12 @@
-//! From the syntax tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls are inlined.
+//! From the syntax tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls are inlined if
+//! possible.
+//!
+//! An instruction that the simulator does not support becomes [`Op::Unsupported`], so that it matters only if it is reached.
 
 mod architecture;
 mod arithmetic;
 mod asynchronous;
+mod calls;
 mod control;
 mod convert;
 mod matrix;
@@ -10,12 +14,13 @@ mod memory;
 mod modifiers;
 mod names;
 mod packed;
+mod subroutines;
 mod texture;
 mod wmma;
 
 use std::collections::{HashMap, HashSet};
 
-pub(crate) use names::{Symbols, size as variable_size};
+pub(crate) use names::{Functions, Symbols, size as variable_size};
 
 use self::{
     modifiers::Modifiers,
@@ -24,12 +29,15 @@ use self::{
 use crate::{
     counters::InstructionClass,
     error::{Place, PtxError},
-    isa::{Atomic, Class, Instruction, Line, Op, Operand, Path, Program, SharedVariable, Type},
+    isa::{Alu, Atomic, Class, Instruction, Int, Line, Op, Operand, Path, Program, SharedVariable, Type},
     syntax::tree::{self, Function, Statement, Variable},
 };
 
-/// How deep calls may be nested, since they are inlined.
+/// How deep calls are inlined.
 const CALL_DEPTH: usize = 24;
+
+/// How many instructions a kernel may have before calls are no longer inlined.
+const INLINED: usize = 128 << 10;
 
 /// How many instructions a kernel may have after inlining.
 const INSTRUCTIONS: usize = 4 << 20;
@@ -52,6 +60,13 @@ pub(crate) fn decode<'a>(
 ) -> Result<Program, PtxError> {
     let mut decoder = Decoder {
         module,
+        prototypes: Vec::new(),
+        call_targets: Vec::new(),
+        inlining: Vec::new(),
+        wanted: Vec::new(),
+        subroutine_numbers: HashMap::new(),
+        calls_pointers: false,
+        frame: None,
         symbols,
         program: Program::default(),
         scopes: Scopes::default(),
@@ -74,7 +89,6 @@ pub(crate) fn decode<'a>(
     program.predicate_count = decoder.registers[Class::Predicate as usize];
     program.word_count = decoder.registers[Class::Word as usize];
     program.long_count = decoder.registers[Class::Long as usize];
-    program.local_bytes = decoder.local_end as usize;
     program.shared_bytes = (decoder.shared_end - SHARED_START) as usize;
     Ok(program)
 }
@@ -105,6 +119,17 @@ struct Decoder<'a, 's> {
     module: &'a tree::Module<'a>,
     symbols: &'s Symbols,
     program: Program,
+    prototypes: Vec<&'a tree::Prototype<'a>>,
+    call_targets: Vec<&'a [&'a str]>,
+    /// The functions that are being inlined, by their index in the module.
+    inlining: Vec<usize>,
+    /// The functions of the subroutines, by their numbers, and the reverse.
+    wanted: Vec<usize>,
+    subroutine_numbers: HashMap<usize, u32>,
+    /// Whether functions are called through pointers.
+    calls_pointers: bool,
+    /// The stack frame of the subroutine that is being decoded; none in the kernel itself.
+    frame: Option<subroutines::Frame>,
     scopes: Scopes<'a>,
     /// Registers of each class so far.
     registers: [usize; 3],
@@ -144,7 +169,8 @@ impl<'a> Context<'_, 'a> {
     }
 
     fn unsupported(&self, what: impl Into<String>) -> PtxError {
-        PtxError::Unsupported { place: self.instruction.place, what: what.into(), instruction: self.text() }
+        let (place, instruction) = (self.instruction.place, self.text());
+        PtxError::Unsupported { place, what: what.into(), instruction, source_line: None }
     }
 
     fn operand(&self, index: usize) -> Result<&tree::Operand<'a>, PtxError> {
@@ -214,6 +240,8 @@ impl<'a> Decoder<'a, '_> {
         self.body(kernel)?;
         self.emit(Op::Exit, &[], &[])?;
         self.scopes.close();
+        self.program.local_bytes = self.local_end as usize;
+        self.decode_subroutines()?;
         self.resolve_labels(kernel.place)
     }
 
@@ -263,6 +291,14 @@ impl<'a> Decoder<'a, '_> {
                     let table = self.targets(targets, function.place)?;
                     self.scopes.bind(name, Binding::Targets(table));
                 }
+                Statement::Prototype(name, prototype) => {
+                    self.prototypes.push(prototype);
+                    self.scopes.bind(name, Binding::Prototype(self.prototypes.len() as u32 - 1));
+                }
+                Statement::CallTargets(name, targets) => {
+                    self.call_targets.push(targets);
+                    self.scopes.bind(name, Binding::CallTargets(self.call_targets.len() as u32 - 1));
+                }
                 Statement::Declaration(variable) => self.declare(variable)?,
                 Statement::Location(location) => {
                     let files = &self.module.files;
@@ -297,12 +333,14 @@ impl<'a> Decoder<'a, '_> {
         use tree::Space;
         match variable.space {
             Space::Register => {
-                let Some(kind) = Type::named(variable.type_name).filter(|kind| *kind != Type::B128) else {
+                let Some(kind) = Type::named(variable.type_name) else {
                     let what = format!("unknown register type {}", variable.type_name);
                     return Err(PtxError::syntax(variable.place, what));
                 };
+                let class = (kind != Type::B128 && variable.lanes == 1).then(|| kind.class());
                 match variable.copies {
-                    Some(copies) => self.scopes.bind_range(variable.name, kind.class(), copies),
+                    Some(copies) => self.scopes.bind_range(variable.name, class, copies),
+                    None if class.is_none() => self.scopes.bind(variable.name, Binding::Unsupported),
                     None => {
                         let register = self.new_register(kind.class());
                         self.scopes.bind(variable.name, Binding::Register(register));
@@ -391,7 +429,22 @@ impl<'a> Decoder<'a, '_> {
         Ok(())
     }
 
+    /// Decodes an instruction; one that the simulator does not support matters only if it is reached.
     fn instruction(&mut self, instruction: &tree::Instruction<'a>) -> Result<(), PtxError> {
+        let (instructions, operands) = (self.program.instructions.len(), self.program.operands.len());
+        let decoded = match self.supported_instruction(instruction) {
+            Err(error @ PtxError::Unsupported { .. }) => {
+                self.program.instructions.truncate(instructions);
+                self.program.operands.truncate(operands);
+                self.emit_unsupported(error)
+            }
+            decoded => decoded,
+        };
+        self.guard = Operand::NONE;
+        decoded
+    }
+
+    fn supported_instruction(&mut self, instruction: &tree::Instruction<'a>) -> Result<(), PtxError> {
         let context = Context { instruction };
         self.line.ptx = instruction.place.line;
         self.guard = match instruction.guard {
@@ -411,7 +464,6 @@ impl<'a> Decoder<'a, '_> {
             || self.texture(context, &mut modifiers)?
             || self.wmma(context, &mut modifiers)?
             || self.matrix(context, &mut modifiers)?;
-        self.guard = Operand::NONE;
         if !known {
             return Err(context.unsupported(format!("the instruction {}", modifiers.name())));
         }
@@ -435,7 +487,18 @@ impl<'a> Decoder<'a, '_> {
                 self.scopes.remember(name, register);
                 register
             }
-            _ => return Err(context.wrong(format!("{name} is not a register"))),
+            Some(Binding::Unsupported) => {
+                return Err(context.unsupported(format!("a register of the type of {name}")));
+            }
+            None if names::is_other_special(name) => {
+                return Err(context.unsupported(format!("the special register {name}")));
+            }
+            found => {
+                return Err(match self.symbols.unavailable(name).filter(|_| found.is_none()) {
+                    Some(why) => context.unsupported(format!("{name}, {why}")),
+                    None => context.wrong(format!("{name} is not a register")),
+                });
+            }
         };
         if operand.class() != class {
             let bits = |class| match class {
@@ -526,10 +589,24 @@ impl<'a> Decoder<'a, '_> {
             return Ok(register);
         }
         match self.find_address(name) {
+            Some((tree::Space::Local, address)) if self.frame.is_some() && class == Class::Long => {
+                self.address_in_frame(address.wrapping_add(offset))
+            }
             Some((of, address)) => Ok(self.address_constant(name, of, class, address, offset)),
             None if offset == 0 => self.register(context, name, class),
             None => Err(context.wrong(format!("{name} is not a variable"))),
         }
+    }
+
+    /// A register with the address of a place in the stack frame.
+    fn address_in_frame(&mut self, offset: u64) -> Result<Operand, PtxError> {
+        let (base, _) = self.frame_address(offset);
+        let offset = self.long_constant(offset);
+        let register = self.new_register(Class::Long);
+        let guard = std::mem::replace(&mut self.guard, Operand::NONE);
+        self.emit(Op::Alu(Alu::I64(Int::Add)), &[register], &[base, offset])?;
+        self.guard = guard;
+        Ok(register)
     }
 
     /// A constant that is an address in a variable. Shared variables have constants of their own, although their addresses may be equal

@@ -22,14 +22,18 @@ pub(super) enum Binding {
     Local(u64),
     Shared(u64),
     Targets(u32),
+    Prototype(u32),
+    CallTargets(u32),
+    /// A register of a type that the simulator does not support.
+    Unsupported,
 }
 
 #[derive(Default)]
 struct Scope<'a> {
     number: usize,
     names: HashMap<&'a str, Binding>,
-    /// Declarations such as `%r<19>`: a prefix with a number of registers.
-    ranges: HashMap<&'a str, (Class, u64)>,
+    /// Declarations such as `%r<19>`: a prefix with a number of registers, of a class that is supported or not.
+    ranges: HashMap<&'a str, (Option<Class>, u64)>,
 }
 
 /// Names in nested braces. A label is visible in all braces that contain it, even before its position.
@@ -81,13 +85,23 @@ impl<'a> Scopes<'a> {
         self.open.pop();
     }
 
+    /// How many scopes are open.
+    pub fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Closes scopes until this many are open.
+    pub fn close_to(&mut self, depth: usize) {
+        self.open.truncate(depth);
+    }
+
     pub fn bind(&mut self, name: &'a str, binding: Binding) {
         if let Some(scope) = self.open.last_mut() {
             scope.names.insert(name, binding);
         }
     }
 
-    pub fn bind_range(&mut self, prefix: &'a str, class: Class, count: u64) {
+    pub fn bind_range(&mut self, prefix: &'a str, class: Option<Class>, count: u64) {
         if let Some(scope) = self.open.last_mut() {
             scope.ranges.insert(prefix, (class, count));
         }
@@ -110,7 +124,7 @@ impl<'a> Scopes<'a> {
             if let (Some(&(class, count)), Some(number)) = (scope.ranges.get(prefix), number)
                 && number < count
             {
-                return Some(Binding::NewRegister(class));
+                return Some(class.map_or(Binding::Unsupported, Binding::NewRegister));
             }
         }
         None
@@ -175,6 +189,50 @@ pub(super) fn place_shared(variable: &Variable<'_>, end: &mut u64) -> Result<u64
     Ok(offset)
 }
 
+/// The distance between the addresses of functions.
+const FUNCTION_BYTES: u64 = 16;
+
+/// The functions of a module and their addresses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Functions {
+    numbers: HashMap<String, usize>,
+    names: Vec<String>,
+    at: u64,
+}
+
+impl Functions {
+    /// Functions that the module defines, then those that it only declares; their addresses start at `at`.
+    pub fn new(module: &Module<'_>, at: u64) -> Functions {
+        let mut functions = Functions { at, ..Functions::default() };
+        for function in &module.functions {
+            functions.numbers.entry(function.name.to_owned()).or_insert(functions.names.len());
+            functions.names.push(function.name.to_owned());
+        }
+        for &name in &module.declared {
+            if !functions.numbers.contains_key(name) {
+                functions.numbers.insert(name.to_owned(), functions.names.len());
+                functions.names.push(name.to_owned());
+            }
+        }
+        for &(alias, name) in &module.aliases {
+            if let Some(&number) = functions.numbers.get(name) {
+                functions.numbers.insert(alias.to_owned(), number);
+            }
+        }
+        functions
+    }
+
+    /// Where the addresses end.
+    pub fn end(&self) -> u64 {
+        self.at + self.names.len() as u64 * FUNCTION_BYTES
+    }
+
+    /// The names and addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = (&String, u64)> {
+        self.numbers.iter().map(|(name, &number)| (name, self.at + number as u64 * FUNCTION_BYTES))
+    }
+}
+
 /// What a module's own names stand for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Symbols {
@@ -186,15 +244,33 @@ pub(crate) struct Symbols {
     dynamic_align: u64,
     /// Whether code refers to a variable in device memory.
     asked: Cell<bool>,
+    /// The functions of the module, then those that are only declared.
+    functions: HashMap<String, usize>,
+    function_names: Vec<String>,
+    /// The address of the first function.
+    functions_at: u64,
+    /// Names that the module declares, but that cannot be used, and why.
+    unavailable: HashMap<String, String>,
 }
 
 impl Symbols {
     /// Places variables in shared memory; those in global memory have been allocated before.
-    pub fn new(module: &Module<'_>, allocated: HashMap<String, (Space, u64)>) -> Result<Symbols, PtxError> {
-        let (dynamic, dynamic_align) = (HashSet::new(), 16);
-        let asked = Cell::new(false);
-        let mut symbols =
-            Symbols { addresses: allocated, shared_end: SHARED_START, dynamic, dynamic_align, asked };
+    pub fn new(
+        module: &Module<'_>,
+        functions: Functions,
+        allocated: HashMap<String, (Space, u64)>,
+        unavailable: HashMap<String, String>,
+    ) -> Result<Symbols, PtxError> {
+        let mut symbols = Symbols {
+            addresses: allocated,
+            shared_end: SHARED_START,
+            dynamic_align: 16,
+            functions: functions.numbers,
+            function_names: functions.names,
+            functions_at: functions.at,
+            unavailable,
+            ..Symbols::default()
+        };
         let shared = || module.variables.iter().filter(|variable| variable.space == Space::Shared);
         for variable in shared().filter(|variable| variable.elements.is_some()) {
             let offset = place_shared(variable, &mut symbols.shared_end)?;
@@ -213,6 +289,24 @@ impl Symbols {
             self.asked.set(true);
         }
         found
+    }
+
+    /// The index of a function.
+    pub fn function(&self, name: &str) -> Option<usize> {
+        self.functions.get(name).copied()
+    }
+
+    pub fn function_name(&self, index: usize) -> &str {
+        self.function_names.get(index).map_or("", String::as_str)
+    }
+
+    pub fn function_address(&self, index: usize) -> u64 {
+        self.functions_at + index as u64 * FUNCTION_BYTES
+    }
+
+    /// Why a name that the module declares cannot be used.
+    pub fn unavailable(&self, name: &str) -> Option<&str> {
+        self.unavailable.get(name).map(String::as_str)
     }
 
     /// Whether decoded code contains the address of a variable in device memory.
@@ -236,6 +330,23 @@ pub(super) fn is_zero(name: &str) -> bool {
     let number = |prefix: &str| name.strip_prefix(prefix).and_then(|rest| rest.parse::<u8>().ok());
     number("%envreg").is_some_and(|number| number < 32 && !matches!(number, 1 | 2))
         || number("%pm").is_some_and(|number| number < 8)
+}
+
+/// Whether a name is that of a special register that the simulator does not have.
+pub(super) fn is_other_special(name: &str) -> bool {
+    let numbered = |prefix: &str| {
+        let number = name.strip_prefix(prefix).map(|rest| rest.trim_end_matches("_64"));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    numbered("%reserved_smem_offset_")
+        || [
+            "%is_explicit_cluster",
+            "%current_graph_exec",
+            "%reserved_smem_offset_begin",
+            "%reserved_smem_offset_end",
+            "%reserved_smem_offset_cap",
+        ]
+        .contains(&name)
 }
 
 /// A special register, and whether it has 64 bits.

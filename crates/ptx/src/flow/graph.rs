@@ -35,7 +35,7 @@ impl Graph {
                     }
                     begins[i + 1] = true;
                 }
-                Op::Exit | Op::Trap => begins[i + 1] = true,
+                Op::Exit | Op::Trap | Op::Return => begins[i + 1] = true,
                 _ => {}
             }
         }
@@ -61,7 +61,7 @@ impl Graph {
                         .successors
                         .extend(program.tables[table as usize].iter().map(|&t| block_of[t as usize]));
                 }
-                Op::Exit | Op::Trap => block.exits = true,
+                Op::Exit | Op::Trap | Op::Return => block.exits = true,
                 _ => falls = true,
             }
             if falls && block.end < count {

@@ -52,40 +52,47 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, wgmma_registers: &H
     let pinned: Vec<usize> = wgmma_registers.iter().map(|&operand| number(operand)).collect();
 
     // Liveness, backwards through each block.
+    let back_over = |i: usize, live: &mut Set, mut see: Option<&mut dyn FnMut(usize, usize)>| {
+        let instruction = &program.instructions[i];
+        let first = instruction.first as usize;
+        let results = first + instruction.results as usize;
+        let end = results + instruction.operands as usize;
+        let guarded = !instruction.guard.is_none();
+        for &operand in program.operands[first..results].iter().filter(|operand| operand.is_register()) {
+            if let Some(see) = &mut see {
+                see(number(operand), i);
+            }
+            // Lanes that the guard switches off keep their old value.
+            if guarded {
+                live.insert(number(operand));
+            } else {
+                live.remove(number(operand));
+            }
+        }
+        let read = program.operands[results..end].iter().chain(std::iter::once(&instruction.guard));
+        for &operand in read.filter(|operand| operand.is_register()) {
+            live.insert(number(operand));
+            if let Some(see) = &mut see {
+                see(number(operand), i);
+            }
+        }
+        // The registers of a `wgmma` are in flight until the wait.
+        if matches!(instruction.op, Op::WgmmaWait { .. }) {
+            for &register in &pinned {
+                live.insert(register);
+                if let Some(see) = &mut see {
+                    see(register, i);
+                }
+            }
+        }
+    };
+
     let back_through = |block: usize, live: &mut Set, mut see: Option<&mut dyn FnMut(usize, usize)>| {
         let block = &graph.blocks[block];
         for i in (block.first..block.end).rev() {
-            let instruction = &program.instructions[i];
-            let first = instruction.first as usize;
-            let results = first + instruction.results as usize;
-            let end = results + instruction.operands as usize;
-            let guarded = !instruction.guard.is_none();
-            for &operand in program.operands[first..results].iter().filter(|operand| operand.is_register()) {
-                if let Some(see) = &mut see {
-                    see(number(operand), i);
-                }
-                // Lanes that the guard switches off keep their old value.
-                if guarded {
-                    live.insert(number(operand));
-                } else {
-                    live.remove(number(operand));
-                }
-            }
-            let read = program.operands[results..end].iter().chain(std::iter::once(&instruction.guard));
-            for &operand in read.filter(|operand| operand.is_register()) {
-                live.insert(number(operand));
-                if let Some(see) = &mut see {
-                    see(number(operand), i);
-                }
-            }
-            // The registers of a `wgmma` are in flight until the wait.
-            if matches!(instruction.op, Op::WgmmaWait { .. }) {
-                for &register in &pinned {
-                    live.insert(register);
-                    if let Some(see) = &mut see {
-                        see(register, i);
-                    }
-                }
+            match &mut see {
+                Some(see) => back_over(i, live, Some(&mut **see)),
+                None => back_over(i, live, None),
             }
         }
     };
@@ -121,7 +128,27 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, wgmma_registers: &H
         back_through(block, &mut live, Some(&mut |register, at| stretch(&mut spans[register], at)));
     }
 
+    // What is live after a call, the called function must not change.
+    let mut saved = Vec::new();
+    let has_call = |block: usize| {
+        let block = &graph.blocks[block];
+        let all = &program.instructions[block.first..block.end];
+        !program.calls.is_empty() && all.iter().any(|instruction| matches!(instruction.op, Op::Call { .. }))
+    };
+    for block in (0..count).filter(|&block| has_call(block)) {
+        let mut live = live_out[block].clone();
+        for i in (graph.blocks[block].first..graph.blocks[block].end).rev() {
+            if let Op::Call { site } = program.instructions[i].op {
+                let mut registers = Vec::new();
+                live.for_each(|register| registers.push(register));
+                saved.push((site, registers));
+            }
+            back_over(i, &mut live, None);
+        }
+    }
+
     super::undefined::mark(program, read_first.into_iter().filter(|register| !pinned.contains(register)));
+
     let mut places = vec![0; total];
     let mut counts = [0; 3];
     for class in [Class::Word, Class::Long, Class::Predicate] {
@@ -138,6 +165,17 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, wgmma_registers: &H
             *operand = operand.with_index(places[number(*operand)]);
         }
     };
+    for (site, registers) in saved {
+        let operand = |register: usize| {
+            let class = match register {
+                _ if register < starts[1] => Class::Word,
+                _ if register < starts[2] => Class::Long,
+                _ => Class::Predicate,
+            };
+            Operand::register(class, places[register])
+        };
+        program.calls[site as usize].saved = registers.into_iter().map(operand).collect();
+    }
     program.operands.iter_mut().for_each(move_operand);
     program.instructions.iter_mut().for_each(|instruction| move_operand(&mut instruction.guard));
     [program.word_count, program.long_count, program.predicate_count] = counts;

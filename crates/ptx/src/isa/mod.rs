@@ -1,6 +1,7 @@
 //! Instructions as they are executed: decoded once, with their operands in one list.
 
 mod arithmetic;
+mod calls;
 mod memory;
 mod operand;
 mod texture;
@@ -9,6 +10,7 @@ mod video;
 mod wmma;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
+pub(crate) use calls::{CallSite, FramePart, Subroutine, SystemCall, Unsupported};
 pub(crate) use memory::{
     Access, AccessFacts, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Scope, Semantics,
     SharedVariable, Shuffle, TensorCopy, Vote, Wgmma,
@@ -133,6 +135,24 @@ pub(crate) enum Op {
     },
     Exit,
     Trap,
+    /// A call that is not inlined: its index in [`Program::calls`]. Operands: the function pointer, if it takes one.
+    Call {
+        site: u32,
+    },
+    /// `ret` of a subroutine.
+    Return,
+    /// Where a subroutine's stack frame starts in local memory.
+    FrameBase,
+    /// `alloca`. Operands: the result, the number of bytes.
+    AllocateStack {
+        align: u16,
+    },
+    SaveStack,
+    RestoreStack,
+    /// A call of the device's run-time library. Operands: the result or nothing, the arguments.
+    System(SystemCall),
+    /// An instruction that the simulator cannot execute: its index in [`Program::unsupported`].
+    Unsupported(u32),
     Barrier {
         kind: Barrier,
         aligned: bool,
@@ -277,13 +297,19 @@ pub(crate) struct Program {
     pub longs: Vec<u64>,
     /// Targets of indexed branches.
     pub tables: Vec<Vec<u32>>,
+    /// Functions that are called rather than inlined, and the calls.
+    pub subroutines: Vec<Subroutine>,
+    pub calls: Vec<CallSite>,
+    pub unsupported: Vec<Unsupported>,
+    /// Whether it calls `malloc` or `free`.
+    pub uses_heap: bool,
     /// Where the lanes reconverge after each branch, by instruction; `u32::MAX` if they do not.
     pub reconvergence: Vec<u32>,
     /// How many registers of each class there are.
     pub word_count: usize,
     pub long_count: usize,
     pub predicate_count: usize,
-    /// Bytes of local memory per thread.
+    /// Bytes of local memory per thread, without the stack frames of subroutines.
     pub local_bytes: usize,
     /// Bytes of static shared memory per block.
     pub shared_bytes: usize,

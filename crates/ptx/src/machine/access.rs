@@ -306,14 +306,14 @@ impl Unit<'_> {
     /// Reads local memory, or writes `value` to it.
     fn local(&mut self, warp: &mut Warp, access: LaneAccess, value: Option<u64>) -> u64 {
         let LaneAccess { lane, address, bytes, .. } = access;
-        let size = self.launched.program.local_bytes;
-        if address.checked_add(bytes as u64).is_none_or(|end| end > size as u64) {
+        let size = warp.stack.end(lane);
+        if address.checked_add(bytes as u64).is_none_or(|end| end > u64::from(size)) {
             self.report_access(warp, FindingKind::OutOfBounds, access, || {
                 format!("accesses {bytes} bytes at offset {address} of the {size}-byte local memory")
             });
             return 0;
         }
-        let at = lane * size + address as usize;
+        let at = lane * warp.stack.stride + address as usize;
         let place = &mut warp.local[at..at + bytes];
         match value {
             Some(value) => {
@@ -423,13 +423,13 @@ impl Unit<'_> {
             }
         });
         if self.may_copy_undefined(warp, access.pc) {
-            let size = self.launched.program.local_bytes;
+            let stride = warp.stack.stride;
             for_lanes(access.mask, |lane| {
                 let undefined = self.copied_undefined(warp, access.pc, lane);
                 for_lanes(undefined, |byte| {
                     let at = usize::try_from(access.addresses[lane]).ok().and_then(|at| at.checked_add(byte));
-                    if let Some(at) = at.filter(|&at| at < size) {
-                        warp.local_written[lane * size + at] = 0;
+                    if let Some(at) = at.filter(|&at| at < warp.stack.end(lane) as usize) {
+                        warp.local_written[lane * stride + at] = 0;
                     }
                 });
             });

@@ -63,16 +63,17 @@ impl Unit<'_> {
 
     /// Reports local memory that is read before it was written: an uninitialised variable or element of an array.
     pub(super) fn check_local_written(&mut self, warp: &mut Warp, access: &WarpAccess<'_>) {
-        let size = self.launched.program.local_bytes;
+        let stride = warp.stack.stride;
         let WarpAccess { pc, addresses, mask, bytes, .. } = *access;
         for lane in (0..32).filter(|lane| mask >> lane & 1 == 1) {
             // What is out of bounds is reported elsewhere.
-            let Some(at) =
-                usize::try_from(addresses[lane]).ok().filter(|at| at.saturating_add(bytes) <= size)
+            let Some(at) = usize::try_from(addresses[lane])
+                .ok()
+                .filter(|at| at.saturating_add(bytes) <= warp.stack.end(lane) as usize)
             else {
                 continue;
             };
-            let written = &warp.local_written[lane * size + at..][..bytes];
+            let written = &warp.local_written[lane * stride + at..][..bytes];
             let unwritten =
                 written.iter().zip(0..).fold(0, |all, (&one, byte)| all | u32::from(one == 0) << byte);
             if unwritten == 0 {

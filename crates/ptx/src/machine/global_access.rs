@@ -174,6 +174,9 @@ impl Unit<'_> {
             if low & (align - 1) != 0 {
                 group = self.aligned_lanes(warp, pc, addresses, group, align);
             }
+            if self.launched.heap_view == Some(view) {
+                group = self.heap_lanes(warp, access, group);
+            }
             let allowed = WarpAccess { mask: group, ..*access };
             if self.launched.may_run_again && !matches!(kind, AccessKind::Read | AccessKind::StrongRead) {
                 self.launched.views[view].save();

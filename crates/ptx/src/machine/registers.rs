@@ -60,6 +60,15 @@ impl Registers {
         if operand.is_constant() { &constants.longs[operand.index()] } else { &self.longs[operand.index()] }
     }
 
+    /// A register's value, for a call to save.
+    pub fn saved_word(&self, register: Operand) -> Words {
+        self.words[register.index()]
+    }
+
+    pub fn saved_long(&self, register: Operand) -> Longs {
+        self.longs[register.index()]
+    }
+
     /// The lanes in which a predicate holds.
     #[inline(always)]
     pub fn predicate(&self, operand: Operand) -> u32 {

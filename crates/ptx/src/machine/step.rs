@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::{
-    alu, carry,
+    alu,
+    calls::Transfer,
+    carry,
     comparison::{self, Comparison},
     unit::{Geometry, Launched, SLICE, TIMED_SLICE, TURN_CLOCKS, Unit},
     warp::Warp,
@@ -114,6 +116,15 @@ impl Unit<'_> {
                     mask = warp.splits.all[place].mask;
                     stop = warp.splits.reconvergence_pc(place);
                     pc += 1;
+                }
+                Op::Call { .. } | Op::Return => {
+                    match self.transfer(warp, place, step) {
+                        Transfer::There => {}
+                        Transfer::Gone => break false,
+                        Transfer::Ended => break true,
+                    }
+                    WarpSplit { pc, mask, .. } = warp.splits.all[place];
+                    stop = warp.splits.reconvergence_pc(place);
                 }
                 Op::Trap => {
                     self.report(warp, FindingKind::Trap, pc, active.trailing_zeros(), None, || {
@@ -322,6 +333,18 @@ impl Unit<'_> {
             Op::TensorCopy(copy) => self.tensor_copy(warp, step, copy),
             Op::BulkCommit => warp.copies.commit_bulk(),
             Op::BulkWait { pending, .. } => self.bulk_wait(warp, pending as usize),
+            Op::System(call) => return self.system_call(warp, step, call),
+            Op::FrameBase | Op::AllocateStack { .. } | Op::SaveStack | Op::RestoreStack => {
+                self.stack(warp, step);
+                if self.ended {
+                    return Next::Again(Wait::Nothing);
+                }
+            }
+            Op::Unsupported(number) => {
+                self.failure = Some((self.blocks[warp.block].number, step.pc, number));
+                self.ended = true;
+                return Next::Again(Wait::Nothing);
+            }
             Op::Prefetch | Op::SetRegisters { .. } | Op::Nothing => {}
             Op::Alu(_)
             | Op::SetPredicate { .. }
@@ -329,6 +352,8 @@ impl Unit<'_> {
             | Op::Branch { .. }
             | Op::BranchIndexed { .. }
             | Op::Exit
+            | Op::Call { .. }
+            | Op::Return
             | Op::Trap => {}
         }
         Next::On

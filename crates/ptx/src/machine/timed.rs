@@ -22,6 +22,8 @@ pub(crate) struct TimedRun {
     pub ends: Vec<f64>,
     /// Whether all of them ended.
     pub finished: bool,
+    /// The block, the program counter and the index of an instruction that is not supported, if one was reached.
+    pub failure: Option<(u64, u32, u32)>,
     /// What every instruction did, if that was asked for.
     pub by_instruction: Option<Box<CountersByInstruction>>,
 }
@@ -92,8 +94,9 @@ pub(crate) fn run_timed(
             }
         }
     }
+    let failure = units.iter().find_map(|unit| unit.failure);
     units.iter_mut().for_each(&mut count);
-    TimedRun { clock, counters, ends, finished: finished && units.is_empty(), by_instruction }
+    TimedRun { clock, counters, ends, finished: finished && units.is_empty(), failure, by_instruction }
 }
 
 /// The warp that is furthest behind, of those that can go on.

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     check::{Clocks, FindingKind, Findings},
     counters::{Counters, CountersByInstruction},
+    device_runtime::{DeviceHeap, DeviceLimits, OutputSink, Printed},
     isa::Program,
     memory::{Global, Shared, Textures, View},
     simulator::Progress,
@@ -94,6 +95,14 @@ pub(crate) struct Launched<'a> {
     pub races: bool,
     /// Whether instructions that produce infinities or NaNs are reported.
     pub nonfinite: bool,
+    /// What the device's run-time library may use, and where it prints as it goes.
+    pub limits: DeviceLimits,
+    pub sink: Option<&'a OutputSink>,
+    /// The heap of `malloc`, and its index in `views`.
+    pub heap: Option<&'a DeviceHeap>,
+    pub heap_view: Option<usize>,
+    /// The number of the launch on its device.
+    pub number: u64,
     /// Whether counters are kept by instruction.
     pub by_line: bool,
     /// Whether only time is kept: nothing is checked, and no matrix product computed.
@@ -155,6 +164,11 @@ pub(crate) struct Unit<'a> {
     /// The warps in the order of their turns.
     turns: Vec<usize>,
     pub findings: Findings,
+    pub printed: Printed,
+    /// The block, the program counter and the index of an instruction that it reached and that is not supported.
+    pub failure: Option<(u64, u32, u32)>,
+    /// Whether a block ended early.
+    pub aborted: bool,
     pub counters: Counters,
     /// The counters by instruction, if they are kept; `counters` then has only those of the latest one.
     pub by_instruction: Option<Box<CountersByInstruction>>,
@@ -241,6 +255,9 @@ impl<'a> Unit<'a> {
             asleep: vec![false; blocks * warps],
             turns: (0..blocks * warps).collect(),
             findings: Findings::default(),
+            printed: Printed::default(),
+            failure: None,
+            aborted: false,
             counters: Counters::default(),
             by_instruction: launched.by_line.then(|| Box::new(CountersByInstruction::new(launched.program))),
             number: 0,
@@ -293,6 +310,10 @@ impl<'a> Unit<'a> {
             }
         }
         self.finish();
+        self.aborted |= self.ended;
+        if self.failure.is_some() {
+            return false;
+        }
         !self.ended || self.launched.steps_left.load(Ordering::Relaxed) > 0
     }
 
@@ -511,6 +532,10 @@ pub(super) static EMPTY: Program = Program {
     words: Vec::new(),
     longs: Vec::new(),
     tables: Vec::new(),
+    subroutines: Vec::new(),
+    calls: Vec::new(),
+    unsupported: Vec::new(),
+    uses_heap: false,
     reconvergence: Vec::new(),
     word_count: 0,
     long_count: 0,

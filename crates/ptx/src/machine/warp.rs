@@ -1,6 +1,9 @@
 //! A warp: 32 lanes, their registers and their program counters.
 
-use super::{async_copies::AsyncCopies, registers::Registers, warp_splits::WarpSplits, wgmma::WgmmaGroups};
+use super::{
+    async_copies::AsyncCopies, calls::CallStack, registers::Registers, warp_splits::WarpSplits,
+    wgmma::WgmmaGroups,
+};
 use crate::{check::LaneClocks, isa::Program, timing::WarpClock};
 
 /// A warp of a block.
@@ -24,6 +27,7 @@ pub(crate) struct Warp {
     pub proxy_fence: u32,
     /// Local memory, lane after lane.
     pub local: Vec<u8>,
+    pub stack: CallStack,
     /// Which bytes of it were written.
     pub local_written: Vec<u8>,
     /// For each copy of the program, and each lane: the bytes that were loaded although nobody wrote them, as a mask.
@@ -55,6 +59,7 @@ impl Warp {
             floor: 0,
             proxy_fence: 0,
             local: vec![0; 32 * program.local_bytes],
+            stack: CallStack::new(program),
             local_written: vec![0; 32 * program.local_bytes],
             undefined: vec![[0; 32]; program.copy_count],
             any_undefined: false,
@@ -114,6 +119,7 @@ impl Warp {
         self.floor = 0;
         self.proxy_fence = 0;
         self.local.fill(0);
+        self.stack.clear();
         self.local_written.fill(0);
         self.undefined.fill([0; 32]);
         self.any_undefined = false;

@@ -52,7 +52,10 @@ pub(super) struct WarpSplit {
 /// A point where diverged lanes reconverge.
 #[derive(Clone, Copy, Debug)]
 struct ReconvergencePoint {
+    /// Where they go on.
     pc: u32,
+    /// The program counter at which they arrive; [`NONE`] at the end of a call, where they arrive by returning.
+    stop: u32,
     /// The lanes that will arrive, and those that have.
     expected: u32,
     arrived: u32,
@@ -87,25 +90,104 @@ impl WarpSplits {
     pub(super) fn reconvergence_pc(&self, split: usize) -> u32 {
         match self.all[split].point {
             NONE => NONE,
-            point => self.points[point as usize].pc,
+            point => self.points[point as usize].stop,
         }
+    }
+
+    /// The reconvergence point of the innermost call that a split is in.
+    pub(super) fn call_point(&self, split: usize) -> Option<u32> {
+        let mut point = self.all[split].point;
+        while point != NONE && self.points[point as usize].stop != NONE {
+            point = self.points[point as usize].parent;
+        }
+        (point != NONE).then_some(point)
+    }
+
+    /// Lanes of a split call functions, which return to `pc`. `paths` are the lanes and first instructions of each function. Returns
+    /// the point at which each path's lanes come together again.
+    pub(super) fn call(&mut self, split: usize, paths: &[(u32, u32)], pc: u32) -> Vec<u32> {
+        let WarpSplit { mask, point: outer, .. } = self.all[split];
+        let calling = paths.iter().fold(0, |all, path| all | path.0);
+        let parent = if paths.len() == 1 && calling == mask || self.reconvergence_pc(split) == pc {
+            outer
+        } else {
+            self.new_point(ReconvergencePoint { pc, stop: pc, expected: mask, arrived: 0, parent: outer })
+        };
+        // The others are there already.
+        if calling != mask && parent != NONE {
+            self.points[parent as usize].arrived |= mask & !calling;
+        }
+        let mut points = Vec::with_capacity(paths.len());
+        for (i, &(mask, entry)) in paths.iter().enumerate() {
+            let point =
+                self.new_point(ReconvergencePoint { pc, stop: NONE, expected: mask, arrived: 0, parent });
+            let path = WarpSplit { pc: entry, mask, point, wait: Wait::Nothing };
+            if i == 0 {
+                self.all[split] = path;
+            } else {
+                self.all.push(path);
+            }
+            points.push(point);
+        }
+        points
+    }
+
+    /// Lanes of a split return from the innermost call that they are in. The last ones go on behind the call with all of its lanes.
+    /// Returns whether a split is left in this place.
+    pub(super) fn finish_call(&mut self, split: usize, lanes: u32) -> bool {
+        let mut point = self.all[split].point;
+        self.all[split].mask &= !lanes;
+        let left = self.all[split].mask != 0;
+        // They no longer arrive at reconvergence points within the call.
+        while point != NONE && self.points[point as usize].stop != NONE {
+            point = self.leave(point, lanes);
+        }
+        if point == NONE {
+            return left;
+        }
+        let at = &mut self.points[point as usize];
+        at.arrived |= lanes;
+        let ReconvergencePoint { pc, expected, arrived, parent, .. } = *at;
+        if arrived == expected {
+            self.free.push(point);
+            self.all[split] = WarpSplit { pc, mask: expected, point: parent, wait: Wait::Nothing };
+            return true;
+        }
+        if !left {
+            self.all.swap_remove(split);
+        }
+        left
+    }
+
+    /// Lanes will not arrive at a point. If all others have, they go on. Returns the enclosing point.
+    fn leave(&mut self, point: u32, lanes: u32) -> u32 {
+        let at = &mut self.points[point as usize];
+        at.expected &= !lanes;
+        let ReconvergencePoint { pc, expected, arrived, parent, .. } = *at;
+        if expected == 0 {
+            self.free.push(point);
+        } else if arrived == expected {
+            self.all.push(WarpSplit { pc, mask: expected, point: parent, wait: Wait::Nothing });
+            self.free.push(point);
+        }
+        parent
     }
 
     /// Divides a split at a branch. `paths` are the lanes and program counters of at least two paths, which reconverge at
     /// `reconvergence`. The split goes on with the first path that is not there yet.
     pub(super) fn diverge(&mut self, split: usize, paths: &[(u32, u32)], reconvergence: u32) {
         let WarpSplit { mask, point: outer, .. } = self.all[split];
-        let is_outer = outer != NONE && self.points[outer as usize].pc == reconvergence;
+        let is_outer = outer != NONE && self.points[outer as usize].stop == reconvergence;
         let point = if reconvergence == NONE || is_outer {
             outer
         } else {
             let (pc, expected, parent) = (reconvergence, mask, outer);
-            self.new_point(ReconvergencePoint { pc, expected, arrived: 0, parent })
+            self.new_point(ReconvergencePoint { pc, stop: pc, expected, arrived: 0, parent })
         };
         let mut kept = false;
         for &(mask, pc) in paths {
             let path = WarpSplit { pc, mask, point, wait: Wait::Nothing };
-            if point != NONE && self.points[point as usize].pc == pc {
+            if point != NONE && self.points[point as usize].stop == pc {
                 self.points[point as usize].arrived |= mask;
             } else if kept {
                 self.all.push(path);
@@ -152,16 +234,7 @@ impl WarpSplits {
         self.all[split].mask &= !lanes;
         let left = self.all[split].mask != 0;
         while point != NONE {
-            let at = &mut self.points[point as usize];
-            at.expected &= !lanes;
-            let ReconvergencePoint { pc, expected, arrived, parent } = *at;
-            if expected == 0 {
-                self.free.push(point);
-            } else if arrived == expected {
-                self.all.push(WarpSplit { pc, mask: expected, point: parent, wait: Wait::Nothing });
-                self.free.push(point);
-            }
-            point = parent;
+            point = self.leave(point, lanes);
         }
         if !left {
             self.all.swap_remove(split);

@@ -353,6 +353,16 @@ impl Global {
         Ok(())
     }
 
+    /// Calls a function with every word of every allocation but the one at `heap`.
+    pub fn words(&self, heap: u64, see: &mut dyn FnMut(u64)) {
+        let usable = |allocation: &&Allocation| !allocation.freed && !allocation.reserved;
+        for allocation in self.allocations.iter().filter(usable).filter(|other| other.base != heap) {
+            for offset in (0..allocation.bytes / 8 * 8).step_by(8) {
+                see(allocation.load(offset, 8));
+            }
+        }
+    }
+
     /// Which of some bytes were written.
     pub fn written(&self, address: u64, bytes: usize) -> Result<Vec<bool>, PtxError> {
         if bytes == 0 {
@@ -429,6 +439,16 @@ impl View<'_> {
         copy(&saved.data, data);
         copy(&saved.written, written);
         whole.store(saved.whole, Relaxed);
+    }
+
+    /// Makes a range of bytes as new: neither written nor accessed. Its start is a multiple of 8.
+    pub fn forget(&self, offset: usize, bytes: usize) {
+        let words = offset / 8..(offset + bytes).div_ceil(8);
+        self.allocation.written[words].iter().for_each(|flags| flags.store(0, Relaxed));
+        let records = self.granules(offset, bytes);
+        let records = records.start.min(self.writes.len())..records.end.min(self.writes.len());
+        self.writes[records.clone()].iter().for_each(|record| record.store(0, Relaxed));
+        self.reads[records].iter().for_each(|record| record.store(0, Relaxed));
     }
 
     /// The granules of a range of bytes.

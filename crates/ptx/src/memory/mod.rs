@@ -24,6 +24,8 @@ pub(crate) const SHARED_WINDOW: u64 = 0x7e00_0000_0000;
 pub(crate) const LOCAL_WINDOW: u64 = 0x7d00_0000_0000;
 /// Where kernel arguments start.
 pub(crate) const PARAMETER_WINDOW: u64 = 0x7c00_0000_0000;
+/// Where the addresses of functions start, which hold no data.
+pub(crate) const FUNCTION_WINDOW: u64 = 0x7b00_0000_0000;
 /// Where global allocations start.
 pub(crate) const GLOBAL_START: u64 = 0x7f00_0000_0000;
 /// The size of the windows of shared memory, local memory and arguments.

@@ -10,7 +10,7 @@ use crate::{
     error::PtxError,
     machine::{TimedRun, run_timed},
     occupancy::{BlockResources, Occupancy},
-    simulator::{Kernel, LaunchConfig, Module, Simulator},
+    simulator::{Kernel, LaunchConfig, Module, Simulator, unsupported},
     timing::{
         Clock, ClockUnit, ContendedWords, Footprint, MendedCosts, Rates, SECTOR, Stalls, StallsByInstruction,
         costs,
@@ -95,6 +95,9 @@ impl Simulator {
         } else {
             <[_; 2]>::from(rayon::join(|| run(0), || run(middle))).into()
         };
+        if let Some(failure) = runs.iter().filter_map(|(_, run)| run.failure).min() {
+            return Err(unsupported(failure, module, kernel));
+        }
         if runs.iter().any(|(_, run)| !run.finished) {
             return Err(refuse("its sampled blocks did not finish"));
         }

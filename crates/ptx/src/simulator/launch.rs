@@ -9,8 +9,9 @@ use super::{Kernel, Module, Simulator, schedule};
 use crate::{
     check::{EarlierAccess, Finding, FindingKind, Findings, Seen},
     counters::{ByLine, Counters, LineCounters},
+    device_runtime::{DeviceHeap, DeviceOutput},
     error::PtxError,
-    isa::Line,
+    isa::{Line, Unsupported},
     machine::{self, Constants, Geometry, Launched, RecordLayout},
     memory::TensorMap,
     occupancy::BlockResources,
@@ -81,6 +82,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What it cost.
     pub counters: Counters,
+    /// What it printed.
+    pub printf: DeviceOutput,
     /// What every line cost, if [`Checks::by_line`](super::Checks::by_line) asked for it.
     pub by_line: Option<ByLine<LineCounters>>,
     /// What could not be checked, in sentences.
@@ -99,6 +102,11 @@ impl Simulator {
         config: &LaunchConfig,
     ) -> Result<Report, PtxError> {
         let kernel = module.kernel(kernel)?;
+        self.launches += 1;
+        if kernel.program.uses_heap && self.heap.is_none() {
+            let bytes = self.limits.heap_bytes;
+            self.heap = Some(DeviceHeap::new(self.global.allocate(bytes)?, bytes as u64));
+        }
         let workspace = if config.cooperative { self.workspace()? } else { 0 };
         let mut launched = self.launched(kernel, config, self.checks.races)?;
         let geometry = launched.geometry;
@@ -119,13 +127,20 @@ impl Simulator {
         if let Some(progress) = &self.progress {
             progress.start(geometry.cluster_count() * geometry.cluster_blocks() as u64);
         }
-        let done = schedule::run(&mut launched, resident, self.checks.steps);
+        let mut done = schedule::run(&mut launched, resident, self.checks.steps);
+        if let Some(failure) = done.failure {
+            return Err(unsupported(failure, module, kernel));
+        }
+        if !done.aborted {
+            self.add_leaks(&launched, &mut done.findings);
+        }
         let by_line = done
             .by_instruction
             .map(|each| ByLine::of(&each, &kernel.program, |pc| module.line_of(kernel, pc)));
         Ok(Report {
             findings: located(done.findings, module, kernel, &geometry),
             counters: done.counters,
+            printf: done.printed.finish(self.limits.printf_bytes),
             by_line,
             unchecked: done.unchecked,
         })
@@ -138,6 +153,26 @@ impl Simulator {
         let block = BlockResources { threads: geometry.threads() as u32, registers: 0, shared_bytes };
         let blocks = self.chip.occupancy(&block).blocks.max(1);
         u64::from(blocks) * u64::from(self.chip.multiprocessors) / geometry.cluster_blocks().max(1) as u64
+    }
+
+    /// Adds blocks of the heap that the launch allocated and lost.
+    fn add_leaks(&self, launched: &Launched<'_>, findings: &mut Findings) {
+        let (Some(heap), Some(view)) = (&self.heap, launched.heap_view) else { return };
+        let words = |see: &mut dyn FnMut(u64)| self.global.words(heap.base, see);
+        let memory = launched.views[view].allocation;
+        let inner = |start: u64, bytes: u64, see: &mut dyn FnMut(u64)| {
+            let start = start as usize;
+            for offset in (start..start + bytes as usize / 8 * 8).step_by(8) {
+                see(memory.load(offset, 8));
+            }
+        };
+        for block in heap.leaks(launched.number, words, inner) {
+            findings.add(FindingKind::Leak, block.pc, || {
+                let message =
+                    format!("loses {} bytes from malloc: nothing points to them any more", block.bytes);
+                (block.block, block.thread, None, message)
+            });
+        }
     }
 
     /// A launch as all workers see it. Access records are kept if races are looked for.
@@ -163,6 +198,11 @@ impl Simulator {
             wide: machine::wide(),
             races,
             nonfinite: self.checks.nonfinite,
+            limits: self.limits,
+            sink: self.sink.as_ref(),
+            heap: self.heap.as_ref(),
+            heap_view: self.heap.as_ref().and_then(|heap| self.global.find(heap.base, 1).ok()),
+            number: self.launches,
             by_line: self.checks.by_line,
             timed: false,
             steps_left: AtomicU64::new(self.checks.steps),
@@ -250,6 +290,15 @@ impl Simulator {
         }
         Ok(Geometry { grid, block, cluster, dynamic_shared: shared_bytes })
     }
+}
+
+/// The error about an instruction that was reached and is not supported.
+pub(crate) fn unsupported(failure: (u64, u32, u32), module: &Module, kernel: &Kernel) -> PtxError {
+    let (_, pc, number) = failure;
+    let program = &kernel.program;
+    let Unsupported { place, what, instruction } = program.unsupported[number as usize].clone();
+    let (source_line, _) = module.line_of(kernel, pc as usize);
+    PtxError::Unsupported { place, what, instruction, source_line }
 }
 
 /// Findings with their source lines and coordinates.

@@ -8,6 +8,7 @@ mod schedule;
 
 use std::sync::Arc;
 
+pub(crate) use launch::unsupported;
 pub use launch::{Argument, LaunchConfig, Report};
 pub(crate) use module::Kernel;
 pub use module::Module;
@@ -15,8 +16,9 @@ pub use progress::Progress;
 
 use crate::{
     chip::ChipSpec,
+    device_runtime::{DeviceHeap, DeviceLimits, OutputSink},
     error::PtxError,
-    memory::{ArrayDescription, DeviceArray, Global, TextureDescription, Textures},
+    memory::{ArrayDescription, DeviceArray, FUNCTION_WINDOW, Global, TextureDescription, Textures},
 };
 
 /// An address in the simulated device's memory.
@@ -57,6 +59,14 @@ pub struct Simulator {
     progress: Option<Arc<Progress>>,
     /// What grid barriers of cooperative launches count in, once there was one.
     workspace: Option<DeviceAddress>,
+    limits: DeviceLimits,
+    /// The heap of `malloc`, once a kernel has used it.
+    heap: Option<DeviceHeap>,
+    /// Where the addresses of the next module's functions start.
+    functions_end: u64,
+    /// How many launches there were.
+    launches: u64,
+    sink: Option<OutputSink>,
     textures: Textures,
 }
 
@@ -69,6 +79,11 @@ impl Simulator {
             global: Global::default(),
             progress: None,
             workspace: None,
+            limits: DeviceLimits::default(),
+            heap: None,
+            functions_end: FUNCTION_WINDOW,
+            launches: 0,
+            sink: None,
             textures: Textures::default(),
         }
     }
@@ -96,6 +111,21 @@ impl Simulator {
     #[must_use]
     pub fn with_checks(mut self, checks: Checks) -> Simulator {
         self.checks = checks;
+        self
+    }
+
+    /// Sets the limits of the device's run-time library. That of the heap counts only before a kernel has used it.
+    #[must_use]
+    pub fn with_limits(mut self, limits: DeviceLimits) -> Simulator {
+        self.limits = limits;
+        self
+    }
+
+    /// Also gives what kernels print to a function, as they print it. Blocks that run at the same time may call it in any order; the
+    /// [`Report`] has the same text in a fixed one.
+    #[must_use]
+    pub fn with_output(mut self, sink: impl Fn(&str) + Send + Sync + 'static) -> Simulator {
+        self.sink = Some(OutputSink(Arc::new(sink)));
         self
     }
 

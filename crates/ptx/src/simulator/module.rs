@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use super::Simulator;
 use crate::{
     check::SourceLine,
-    decode::{self, Symbols},
+    decode::{self, Functions, Symbols},
     demangle::{FunctionName, demangle, without_spaces},
     error::PtxError,
     flow,
-    isa::{Program, Type},
+    isa::{Op, Program, Type},
     rounding_latitude::RoundingLatitude,
     syntax::{
         self,
-        tree::{self, Space, Value, Variable},
+        tree::{self, Function, Space, Value, Variable},
     },
 };
 
@@ -32,9 +32,38 @@ pub(crate) struct Kernel {
     latitude: RoundingLatitude,
     /// Its name in C++, if it is mangled.
     cpp: Option<FunctionName>,
+    /// Why it cannot be launched, if its code is wrong.
+    broken: Option<PtxError>,
 }
 
 impl Kernel {
+    fn new(tree: &tree::Module<'_>, symbols: &Symbols, function: &Function<'_>) -> Kernel {
+        let decoded = decode::decode(tree, symbols, function).and_then(|mut program| {
+            flow::prepare(&mut program);
+            Ok((program, parameters(function)?))
+        });
+        let (program, parameters, broken) = match decoded {
+            Ok((program, parameters)) => (program, parameters, None),
+            Err(error) => (Program::default(), Vec::new(), Some(error)),
+        };
+        Kernel {
+            name: function.name.to_owned(),
+            program,
+            parameters,
+            threads: function.threads,
+            threads_required: function.threads_required,
+            cluster: function.cluster,
+            latitude: RoundingLatitude::of(tree, function),
+            cpp: demangle(function.name),
+            broken,
+        }
+    }
+
+    /// The kernel, if it can be launched.
+    fn usable(&self) -> Result<&Kernel, PtxError> {
+        self.broken.clone().map_or(Ok(self), Err)
+    }
+
     /// Its name in C++, or as it is if it is not mangled.
     pub fn readable(&self) -> &str {
         self.cpp.as_ref().map_or(&self.name, |cpp| &cpp.full)
@@ -48,6 +77,18 @@ impl Kernel {
             qualified.strip_suffix(name).is_some_and(|outer| outer.is_empty() || outer.ends_with("::"));
         within || *plain == name || without_spaces(full) == name
     }
+}
+
+/// The offset and size of each parameter.
+fn parameters(function: &Function<'_>) -> Result<Vec<(usize, usize)>, PtxError> {
+    let mut parameters = Vec::new();
+    let mut end = 0;
+    for parameter in &function.parameters {
+        let (offset, after) = decode::parameter_place(parameter, end)?;
+        parameters.push((offset as usize, (after - offset) as usize));
+        end = after;
+    }
+    Ok(parameters)
 }
 
 /// A loaded PTX module.
@@ -75,7 +116,8 @@ impl Module {
     /// Parses and decodes PTX, and allocates its variables on the device.
     ///
     /// # Errors
-    /// If the text is not PTX, targets another chip, or contains an instruction that the simulator does not support.
+    /// If the text is not PTX, targets another chip, or if the code of every kernel is wrong. A kernel beside others whose code is
+    /// wrong is an error when it is launched, and an instruction that the simulator does not support is one when it is reached.
     pub fn load(simulator: &mut Simulator, ptx: &str) -> Result<Module, PtxError> {
         let tree = syntax::parse(ptx)?;
         if !simulator.chip.runs(tree.target) {
@@ -88,27 +130,12 @@ impl Module {
             });
         }
         let symbols = simulator.place_variables(&tree)?;
-        let mut kernels = Vec::new();
-        for function in tree.functions.iter().filter(|function| function.entry) {
-            let mut program = decode::decode(&tree, &symbols, function)?;
-            flow::prepare(&mut program);
-            let mut parameters = Vec::new();
-            let mut end = 0;
-            for parameter in &function.parameters {
-                let (offset, after) = decode::parameter_place(parameter, end)?;
-                parameters.push((offset as usize, (after - offset) as usize));
-                end = after;
-            }
-            kernels.push(Kernel {
-                name: function.name.to_owned(),
-                program,
-                parameters,
-                threads: function.threads,
-                threads_required: function.threads_required,
-                cluster: function.cluster,
-                latitude: RoundingLatitude::of(&tree, function),
-                cpp: demangle(function.name),
-            });
+        let kernels = tree.functions.iter().filter(|function| function.entry);
+        let kernels: Vec<Kernel> = kernels.map(|function| Kernel::new(&tree, &symbols, function)).collect();
+        if let Some(Kernel { broken: Some(error), .. }) = kernels.first()
+            && kernels.iter().all(|kernel| kernel.broken.is_some())
+        {
+            return Err(error.clone());
         }
         let files = tree.files.iter().map(|&(_, name)| name.to_owned()).collect();
         Ok(Module { kernels, files, portable: !symbols.in_code() })
@@ -149,16 +176,31 @@ impl Module {
         Ok(&self.kernel(kernel)?.latitude)
     }
 
+    /// The instructions of a kernel that are not supported: a launch ends with one of these errors if it reaches it. Empty if
+    /// everything is.
+    ///
+    /// # Errors
+    /// If there is no such kernel, or its code is wrong.
+    pub fn unsupported(&self, kernel: &str) -> Result<Vec<PtxError>, PtxError> {
+        let kernel = self.kernel(kernel)?;
+        let instructions = kernel.program.instructions.iter().zip(0..);
+        let numbers = instructions.filter_map(|(instruction, pc)| match instruction.op {
+            Op::Unsupported(number) => Some((0, pc, number)),
+            _ => None,
+        });
+        Ok(numbers.map(|failure| super::unsupported(failure, self, kernel)).collect())
+    }
+
     pub(crate) fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
         if let Some(exact) = self.kernels.iter().find(|kernel| kernel.name == name) {
-            return Ok(exact);
+            return exact.usable();
         }
         let wanted = without_spaces(name);
         let called: Vec<&Kernel> =
             self.kernels.iter().filter(|kernel| !wanted.is_empty() && kernel.is_called(&wanted)).collect();
         let names = |kernels: &[&Kernel]| kernels.iter().map(|kernel| kernel.readable().to_owned()).collect();
         match called.as_slice() {
-            [only] => Ok(only),
+            [only] => only.usable(),
             [] => Err(PtxError::NoKernel {
                 name: name.to_owned(),
                 there: names(&self.kernels.iter().collect::<Vec<_>>()),
@@ -171,17 +213,29 @@ impl Module {
 impl Simulator {
     /// Allocates a module's variables and writes their initial values.
     fn place_variables(&mut self, tree: &tree::Module<'_>) -> Result<Symbols, PtxError> {
+        let functions = Functions::new(tree, self.functions_end);
+        self.functions_end = functions.end();
         let mut places = HashMap::new();
-        let in_memory =
-            || tree.variables.iter().filter(|v| matches!(v.space, Space::Global | Space::Constant));
-        for variable in in_memory() {
-            let Some(bytes) = decode::variable_size(variable)?.filter(|_| !variable.external) else {
-                let what = format!(
-                    "{} is declared here but defined in another module; only self-contained modules can be loaded",
-                    variable.name
-                );
-                return Err(PtxError::Syntax { place: variable.place, what });
+        for (name, address) in functions.addresses() {
+            places.insert(name.clone(), (Space::Global, address));
+        }
+        let mut unavailable = HashMap::new();
+        let all = || tree.variables.iter().filter(|v| matches!(v.space, Space::Global | Space::Constant));
+        for variable in all() {
+            let why = if Type::named(variable.type_name).is_none() {
+                format!("a variable of type {}", variable.type_name)
+            } else if variable.external && !all().any(|other| other.name == variable.name && !other.external)
+                || variable.elements.is_none()
+            {
+                "which is defined in another module; only self-contained modules can be loaded".to_owned()
+            } else {
+                continue;
             };
+            unavailable.insert(variable.name.to_owned(), why);
+        }
+        let in_memory = || all().filter(|variable| !unavailable.contains_key(variable.name));
+        for variable in in_memory() {
+            let bytes = decode::variable_size(variable)?.unwrap_or(0);
             let address = self.allocate(bytes.max(1) as usize)?;
             places.insert(variable.name.to_owned(), (variable.space, address));
         }
@@ -189,7 +243,7 @@ impl Simulator {
             let bytes = initial_bytes(variable, &places)?;
             self.global.copy_in(places[variable.name].1, &bytes)?;
         }
-        Symbols::new(tree, places)
+        Symbols::new(tree, functions, places, unavailable)
     }
 }
 
@@ -199,6 +253,14 @@ fn initial_bytes(
     places: &HashMap<String, (Space, u64)>,
 ) -> Result<Vec<u8>, PtxError> {
     let wrong = |what: String| PtxError::Syntax { place: variable.place, what };
+    let address = |name: &str| {
+        let known = places.get(name).map(|&(_, address)| address);
+        known.ok_or_else(|| {
+            wrong(format!(
+                "an initialiser takes the address of {name}, which is neither a variable in global memory nor a function"
+            ))
+        })
+    };
     let size = decode::variable_size(variable)?.unwrap_or(0) as usize;
     let element = Type::named(variable.type_name).map_or(1, Type::bytes);
     let mut bytes = Vec::with_capacity(size);
@@ -207,13 +269,10 @@ fn initial_bytes(
             Value::Integer(value) => value,
             Value::Single(bits) => u64::from(bits),
             Value::Double(bits) => bits,
-            Value::Address(name, offset) => {
-                let Some((_, address)) = places.get(name) else {
-                    return Err(wrong(format!(
-                        "an initialiser takes the address of {name}, which is not a variable in global memory"
-                    )));
-                };
-                address.wrapping_add(offset)
+            Value::Address(name, offset) => address(name)?.wrapping_add(offset),
+            Value::Masked(mask, name, offset) => {
+                let all = address(name)?.wrapping_add(offset) & mask;
+                all >> mask.trailing_zeros().min(63)
             }
         };
         bytes.extend_from_slice(&number.to_le_bytes()[..element.min(8)]);

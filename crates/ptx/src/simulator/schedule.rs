@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use crate::{
     check::Findings,
     counters::{Counters, CountersByInstruction},
+    device_runtime::Printed,
     machine::{GridState, Launched, PATIENCE, Round, Unit, shuffle},
 };
 
@@ -30,6 +31,11 @@ const SHUFFLED: u64 = 1 << 20;
 #[derive(Default)]
 pub(super) struct Done {
     pub findings: Findings,
+    pub printed: Printed,
+    /// The block, the program counter and the index of an instruction that was reached and is not supported.
+    pub failure: Option<(u64, u32, u32)>,
+    /// Whether a block ended early.
+    pub aborted: bool,
     pub counters: Counters,
     pub by_instruction: Option<Box<CountersByInstruction>>,
     pub unchecked: Vec<String>,
@@ -39,17 +45,17 @@ impl Done {
     /// Adds what a unit did.
     fn add(&mut self, mut unit: Unit<'_>) {
         let (counters, by_instruction) = unit.counted();
-        self.findings.merge(unit.findings);
-        self.counters.merge(&counters);
-        match (&mut self.by_instruction, by_instruction) {
-            (Some(mine), Some(theirs)) => mine.merge(&theirs),
-            (None, theirs) => self.by_instruction = theirs,
-            (_, None) => {}
-        }
+        let Unit { findings, printed, failure, aborted, .. } = unit;
+        let unchecked = Vec::new();
+        let done = Done { findings, printed, failure, aborted, counters, by_instruction, unchecked };
+        *self = std::mem::take(self).merge(done);
     }
 
     fn merge(mut self, other: Done) -> Done {
         self.findings.merge(other.findings);
+        self.printed.merge(other.printed);
+        self.failure = [self.failure, other.failure].into_iter().flatten().min();
+        self.aborted |= other.aborted;
         self.counters.merge(&other.counters);
         match (&mut self.by_instruction, other.by_instruction) {
             (Some(mine), Some(theirs)) => mine.merge(&theirs),
@@ -62,7 +68,8 @@ impl Done {
 
 /// Runs all clusters; `resident` of them fit the chip at once.
 pub(super) fn run(launched: &mut Launched<'_>, resident: u64, steps: u64) -> Done {
-    if !launched.program.depends_on_order {
+    // What `malloc` returns depends on the order of blocks.
+    if !launched.program.depends_on_order && !launched.program.uses_heap {
         let done = run_concurrently(launched);
         if !launched.conflict.load(Relaxed) {
             return done;
@@ -145,7 +152,8 @@ fn run_in_order(launched: &Launched<'_>, resident: u64) -> Done {
         match turn {
             Round::Over => {
                 unit.finish();
-                if unit.ended && launched.steps_left.load(Relaxed) == 0 {
+                unit.aborted |= unit.ended;
+                if unit.failure.is_some() || unit.ended && launched.steps_left.load(Relaxed) == 0 {
                     idle.push(unit);
                     break;
                 }

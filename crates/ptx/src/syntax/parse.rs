@@ -2,7 +2,7 @@
 
 use super::{
     token::{self, Placed, Token},
-    tree::{Function, Instruction, Location, Module, Operand, Space, Statement, Value, Variable},
+    tree::{Function, Instruction, Location, Module, Operand, Statement},
 };
 use crate::error::{Place, PtxError};
 
@@ -23,22 +23,22 @@ pub(crate) fn parse(text: &str) -> Result<Module<'_>, PtxError> {
     Ok(module)
 }
 
-struct Parser<'a, 't> {
+pub(super) struct Parser<'a, 't> {
     text: &'a str,
-    tokens: &'t [Placed<'a>],
-    at: usize,
+    pub(super) tokens: &'t [Placed<'a>],
+    pub(super) at: usize,
 }
 
 impl<'a> Parser<'a, '_> {
-    fn peek(&self) -> Option<Token<'a>> {
+    pub(super) fn peek(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at).map(|placed| placed.token)
     }
 
-    fn peek_after(&self) -> Option<Token<'a>> {
+    pub(super) fn peek_after(&self) -> Option<Token<'a>> {
         self.tokens.get(self.at + 1).map(|placed| placed.token)
     }
 
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         let end = || {
             let line = u32::try_from(self.text.lines().count()).unwrap_or(u32::MAX);
             Place { line: line.max(1), column: 1 }
@@ -46,7 +46,7 @@ impl<'a> Parser<'a, '_> {
         self.tokens.get(self.at).map_or_else(end, |placed| placed.place)
     }
 
-    fn unexpected<T>(&self, wanted: &str) -> Result<T, PtxError> {
+    pub(super) fn unexpected<T>(&self, wanted: &str) -> Result<T, PtxError> {
         let found = match self.peek() {
             None => "the text ends".to_owned(),
             Some(Token::Word(word)) => format!("found {word}"),
@@ -57,17 +57,17 @@ impl<'a> Parser<'a, '_> {
         Err(PtxError::syntax(self.place(), format!("expected {wanted}, but {found}")))
     }
 
-    fn takes(&mut self, mark: u8) -> bool {
+    pub(super) fn takes(&mut self, mark: u8) -> bool {
         let there = self.peek() == Some(Token::Mark(mark));
         self.at += usize::from(there);
         there
     }
 
-    fn expect(&mut self, mark: u8) -> Result<(), PtxError> {
+    pub(super) fn expect(&mut self, mark: u8) -> Result<(), PtxError> {
         if self.takes(mark) { Ok(()) } else { self.unexpected(&format!("{:?}", char::from(mark))) }
     }
 
-    fn word(&mut self, wanted: &str) -> Result<&'a str, PtxError> {
+    pub(super) fn word(&mut self, wanted: &str) -> Result<&'a str, PtxError> {
         match self.peek() {
             Some(Token::Word(word)) => {
                 self.at += 1;
@@ -84,7 +84,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// An integer with a sign.
-    fn integer(&mut self) -> Result<u64, PtxError> {
+    pub(super) fn integer(&mut self) -> Result<u64, PtxError> {
         let negative = self.takes(b'-');
         match self.peek() {
             Some(Token::Integer(value)) => {
@@ -126,7 +126,12 @@ impl<'a> Parser<'a, '_> {
                 self.skip_braces()?;
             }
             ".pragma" => self.skip_statement()?,
-            ".alias" => self.skip_statement()?,
+            ".alias" => {
+                let alias = self.word("a function's other name")?;
+                self.expect(b',')?;
+                module.aliases.push((alias, self.word("a function")?));
+                self.expect(b';')?;
+            }
             ".visible" | ".extern" | ".weak" | ".common" | ".entry" | ".func" | ".global" | ".const"
             | ".shared" => {
                 self.at -= 1;
@@ -150,7 +155,7 @@ impl<'a> Parser<'a, '_> {
         Ok((tenths / 10, tenths % 10))
     }
 
-    fn skip_statement(&mut self) -> Result<(), PtxError> {
+    pub(super) fn skip_statement(&mut self) -> Result<(), PtxError> {
         while !self.takes(b';') {
             if self.peek().is_none() {
                 return self.unexpected("';'");
@@ -175,6 +180,17 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
+    pub(super) fn skip_parentheses(&mut self) -> Result<(), PtxError> {
+        self.expect(b'(')?;
+        while !self.takes(b')') {
+            if self.peek().is_none() {
+                return self.unexpected("')'");
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
     fn definition(&mut self, module: &mut Module<'a>) -> Result<(), PtxError> {
         let mut external = false;
         loop {
@@ -186,7 +202,7 @@ impl<'a> Parser<'a, '_> {
             self.at += 1;
         }
         if matches!(self.peek(), Some(Token::Word(".entry" | ".func"))) {
-            if let Some(function) = self.function()? {
+            if let Some(function) = self.function(module)? {
                 module.functions.push(function);
             }
             return Ok(());
@@ -198,7 +214,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// A function, or `None` for a declaration.
-    fn function(&mut self) -> Result<Option<Function<'a>>, PtxError> {
+    fn function(&mut self, module: &mut Module<'a>) -> Result<Option<Function<'a>>, PtxError> {
         let entry = self.word("a function")? == ".entry";
         let results = if self.peek() == Some(Token::Mark(b'(')) { self.parameters()? } else { Vec::new() };
         let place = self.place();
@@ -219,6 +235,7 @@ impl<'a> Parser<'a, '_> {
             match self.peek() {
                 Some(Token::Mark(b';')) => {
                     self.at += 1;
+                    module.declared.push(name);
                     return Ok(None);
                 }
                 Some(Token::Mark(b'{')) => break,
@@ -231,10 +248,16 @@ impl<'a> Parser<'a, '_> {
                             function.threads_required = true;
                         }
                         ".reqnctapercluster" => function.cluster = Some(self.extents()?),
-                        ".minnctapersm" | ".maxnreg" | ".maxnctapersm" | ".maxclusterrank" => {
+                        ".minnctapersm"
+                        | ".maxnreg"
+                        | ".maxnctapersm"
+                        | ".maxclusterrank"
+                        | ".abi_preserve"
+                        | ".abi_preserve_control" => {
                             self.integer()?;
                         }
                         ".noreturn" | ".explicitcluster" | ".blocksareclusters" => {}
+                        ".attribute" => self.skip_parentheses()?,
                         ".pragma" => self.skip_statement()?,
                         _ => {
                             self.at -= 1;
@@ -261,137 +284,17 @@ impl<'a> Parser<'a, '_> {
         Ok(extents)
     }
 
-    fn parameters(&mut self) -> Result<Vec<Variable<'a>>, PtxError> {
-        self.expect(b'(')?;
-        let mut all = Vec::new();
-        while !self.takes(b')') {
-            if !all.is_empty() {
-                self.expect(b',')?;
-            }
-            all.push(self.variable()?);
-        }
-        Ok(all)
-    }
-
-    /// A declaration without its terminator, which the caller takes.
-    fn variable(&mut self) -> Result<Variable<'a>, PtxError> {
-        let space = match self.word("a state space")? {
-            ".reg" => Space::Register,
-            ".global" => Space::Global,
-            ".const" => Space::Constant,
-            ".shared" | ".shared::cta" => Space::Shared,
-            ".local" => Space::Local,
-            ".param" => Space::Parameter,
-            _ => {
-                self.at -= 1;
-                return self.unexpected("a state space");
-            }
-        };
-        let mut align = 0;
-        let mut lanes = 1;
-        let mut type_name = None;
-        let name = loop {
-            let place = self.place();
-            let word = self.word("a type")?;
-            match word {
-                ".align" => align = self.integer()?,
-                ".v2" => lanes = 2,
-                ".v4" => lanes = 4,
-                // An attribute of a pointer parameter: the state space that it points to.
-                ".ptr" | ".global" | ".shared" | ".const" | ".local" | ".managed" => {}
-                ".attribute" => {
-                    self.expect(b'(')?;
-                    while !self.takes(b')') {
-                        if self.peek().is_none() {
-                            return self.unexpected("')'");
-                        }
-                        self.at += 1;
-                    }
-                }
-                _ if word.starts_with('.') && type_name.is_none() => type_name = Some(&word[1..]),
-                _ if word.starts_with('.') => {
-                    return Err(PtxError::syntax(place, format!("unexpected {word} in a declaration")));
-                }
-                _ => break word,
-            }
-        };
-        let place = self.tokens.get(self.at.saturating_sub(1)).map_or_else(|| self.place(), |t| t.place);
-        let Some(type_name) = type_name else {
-            return Err(PtxError::syntax(place, format!("{name} has no type")));
-        };
-        let mut variable = Variable {
-            space,
-            name,
-            place,
-            type_name,
-            lanes,
-            copies: None,
-            align,
-            elements: Some(1),
-            external: false,
-            values: Vec::new(),
-        };
-        if self.takes(b'<') {
-            variable.copies = Some(self.integer()?);
-            self.expect(b'>')?;
-        }
-        while self.takes(b'[') {
-            if self.takes(b']') {
-                variable.elements = None;
-                continue;
-            }
-            let count = self.integer()?;
-            let product = variable.elements.unwrap_or(1).checked_mul(count);
-            variable.elements =
-                Some(product.ok_or_else(|| PtxError::syntax(place, format!("{name} is too large")))?);
-            self.expect(b']')?;
-        }
-        if self.takes(b'=') {
-            variable.values = self.values()?;
-        }
-        Ok(variable)
-    }
-
-    /// An initial value; nested braces are flattened.
-    fn values(&mut self) -> Result<Vec<Value<'a>>, PtxError> {
-        let mut values = Vec::new();
-        let mut depth = 0u32;
+    /// Names up to a semicolon.
+    fn names(&mut self, wanted: &str) -> Result<Vec<&'a str>, PtxError> {
+        let mut names = Vec::new();
         loop {
-            let negative = self.takes(b'-');
-            match self.peek() {
-                Some(Token::Mark(b'{')) => depth += 1,
-                Some(Token::Mark(b'}')) if depth > 0 => depth -= 1,
-                Some(Token::Mark(b',')) if depth > 0 => {}
-                Some(Token::Integer(value)) => {
-                    values.push(Value::Integer(if negative { value.wrapping_neg() } else { value }));
-                }
-                Some(Token::Single(bits)) => values.push(Value::Single(bits)),
-                Some(Token::Double(bits)) => values.push(Value::Double(bits)),
-                Some(Token::Word(word)) => {
-                    let mut name = word;
-                    if word == "generic" {
-                        self.at += 1;
-                        self.expect(b'(')?;
-                        name = self.word("a variable")?;
-                        if self.peek() != Some(Token::Mark(b')')) {
-                            return self.unexpected("')'");
-                        }
-                    }
-                    let mut offset = 0;
-                    if self.peek_after() == Some(Token::Mark(b'+')) {
-                        self.at += 2;
-                        offset = self.integer()?;
-                        self.at -= 1;
-                    }
-                    values.push(Value::Address(name, offset));
-                }
-                _ => return self.unexpected("a value"),
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(values);
+            names.push(self.word(wanted)?);
+            if !self.takes(b',') {
+                break;
             }
         }
+        self.expect(b';')?;
+        Ok(names)
     }
 
     fn body(&mut self) -> Result<Vec<Statement<'a>>, PtxError> {
@@ -417,17 +320,15 @@ impl<'a> Parser<'a, '_> {
                 (Some(Token::Mark(b';')), _) => self.at += 1,
                 (Some(Token::Word(label)), Some(Token::Mark(b':'))) => {
                     self.at += 2;
-                    body.push(Statement::Label(label, place));
-                    if self.takes_word(".branchtargets") {
-                        let mut targets = Vec::new();
-                        loop {
-                            targets.push(self.word("a label")?);
-                            if !self.takes(b',') {
-                                break;
-                            }
+                    if self.takes_word(".callprototype") {
+                        body.push(Statement::Prototype(label, self.prototype()?));
+                    } else if self.takes_word(".calltargets") {
+                        body.push(Statement::CallTargets(label, self.names("a function")?));
+                    } else {
+                        body.push(Statement::Label(label, place));
+                        if self.takes_word(".branchtargets") {
+                            body.push(Statement::Targets(label, self.names("a label")?));
                         }
-                        self.expect(b';')?;
-                        body.push(Statement::Targets(label, targets));
                     }
                 }
                 (Some(Token::Word(".loc")), _) => {
@@ -447,25 +348,6 @@ impl<'a> Parser<'a, '_> {
                     body.push(Statement::Instruction(self.instruction()?));
                 }
                 _ => return self.unexpected("an instruction"),
-            }
-        }
-    }
-
-    fn more_names(&mut self, body: &mut Vec<Statement<'a>>) -> Result<(), PtxError> {
-        let Some(Statement::Declaration(first)) = body.last().cloned() else {
-            return self.unexpected("a declaration");
-        };
-        loop {
-            let place = self.place();
-            let name = self.word("a name")?;
-            let mut copies = None;
-            if self.takes(b'<') {
-                copies = Some(self.integer()?);
-                self.expect(b'>')?;
-            }
-            body.push(Statement::Declaration(Variable { name, place, copies, ..first.clone() }));
-            if !self.takes(b',') {
-                return Ok(());
             }
         }
     }

@@ -125,10 +125,15 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A word may contain `::` (`shared::cta`), but ends before the colon of a label.
+    /// A word may contain `::` (`shared::cta`), but ends before the colon of a label. A directive ends before the next one, which may
+    /// follow without a space: `.reg.b16`.
     fn word(&mut self) -> Token<'a> {
         let start = self.at;
+        let is_directive = self.peek(0) == b'.';
         loop {
+            if is_directive && self.at > start && self.peek(0) == b'.' {
+                return Token::Word(&self.text[start..self.at]);
+            }
             if continues_word(self.peek(0)) {
                 self.at += 1;
             } else if self.peek(0) == b':' && self.peek(1) == b':' {
@@ -217,6 +222,7 @@ mod tests {
                 Mark(b';')
             ]
         );
+        assert_eq!(all(".reg.b16 a;"), [Word(".reg"), Word(".b16"), Word("a"), Mark(b';')]);
         assert_eq!(
             all("over: 0f3F800000 0d3FF0000000000000 017 0b11 1.5"),
             [

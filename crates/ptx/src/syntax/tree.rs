@@ -15,6 +15,10 @@ pub(crate) struct Module<'a> {
     pub variables: Vec<Variable<'a>>,
     /// Functions and kernels that have a body.
     pub functions: Vec<Function<'a>>,
+    /// The names of functions that are declared.
+    pub declared: Vec<&'a str>,
+    /// Other names of functions, and what they stand for.
+    pub aliases: Vec<(&'a str, &'a str)>,
 }
 
 /// A state space.
@@ -56,6 +60,8 @@ pub(crate) enum Value<'a> {
     Double(u64),
     /// The address of another variable, generic or not, and an offset.
     Address(&'a str, u64),
+    /// Some bits of such an address, which the mask selects.
+    Masked(u64, &'a str, u64),
 }
 
 /// A kernel or a function.
@@ -73,6 +79,13 @@ pub(crate) struct Function<'a> {
     /// `.reqnctapercluster`.
     pub cluster: Option<[u64; 3]>,
     pub body: Vec<Statement<'a>>,
+}
+
+/// What is known of a function that is called through a pointer.
+#[derive(Clone, Debug)]
+pub(crate) struct Prototype<'a> {
+    pub results: Vec<Variable<'a>>,
+    pub parameters: Vec<Variable<'a>>,
 }
 
 /// A position in the source that PTX was compiled from.
@@ -93,6 +106,10 @@ pub(crate) enum Statement<'a> {
     Declaration(Variable<'a>),
     /// A list of labels to branch to.
     Targets(&'a str, Vec<&'a str>),
+    /// The results and parameters of functions that a function pointer may point to.
+    Prototype(&'a str, Prototype<'a>),
+    /// A list of functions that a function pointer may point to.
+    CallTargets(&'a str, Vec<&'a str>),
     Location(Location),
     Instruction(Instruction<'a>),
 }

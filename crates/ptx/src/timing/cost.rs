@@ -99,6 +99,10 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
         }
         Op::TestNumber { .. } | Op::Predicate(_) => on(Unit::Integer, 1.0),
         Op::Special(_)
+        | Op::FrameBase
+        | Op::AllocateStack { .. }
+        | Op::SaveStack
+        | Op::RestoreStack
         | Op::ToGeneric(_)
         | Op::FromGeneric(_)
         | Op::IsSpace(_)
@@ -108,7 +112,14 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
         Op::Load(access) if access.memory == Memory::Parameter => free,
         Op::Load(_) | Op::Store(_) if instruction.path == Path::CallParameter => free,
         Op::Branch { target } if target as usize <= pc => Cost { kind: Kind::Loop, ..alone(1.0) },
-        Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Trap => alone(1.0),
+        Op::Branch { .. }
+        | Op::BranchIndexed { .. }
+        | Op::Exit
+        | Op::Trap
+        | Op::Call { .. }
+        | Op::Return
+        | Op::System(_)
+        | Op::Unsupported(_) => alone(1.0),
         Op::Vote(_) | Op::ActiveMask | Op::Elect => on(Unit::Integer, 1.0),
         Op::Fence(_) | Op::SetRegisters { .. } | Op::WgmmaFence => alone(1.0),
         Op::Mma(mma) => {
