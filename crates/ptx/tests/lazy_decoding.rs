@@ -53,7 +53,7 @@ fn instructions_modifiers_registers_and_functions() {
     lazy("", "add.funny.s32 %r3, %r4, %r5;", &["the modifier .funny"]);
     lazy("", "@%p2 bra done; add.funny.s32 %r3, %r4, %r5;", &["the modifier .funny"]);
     lazy("", "mov.b128 %q1, {%rd1, %rd2};", &[]);
-    lazy("", "mov.u32 %r3, %envreg2;", &["the special register %envreg2"]);
+    lazy("", "mov.u32 %r3, %reserved_smem_offset_cap;", &["the special register %reserved_smem_offset_cap"]);
     lazy("", "call elsewhere;", &["elsewhere"]);
     lazy(".extern .func elsewhere;", "call elsewhere;", &["elsewhere"]);
     lazy(".extern .global .u32 theirs;", "ld.global.u32 %r3, [theirs];", &["theirs", "another module"]);

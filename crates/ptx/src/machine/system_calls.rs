@@ -197,7 +197,11 @@ impl Unit<'_> {
         };
         let Some(offset) = heap.allocate(block, align) else { return 0 };
         // Its bytes may have belonged to a block that was freed.
-        self.launched.views[view].forget(offset as usize, bytes as usize);
+        let memory = &self.launched.views[view];
+        memory.forget(offset as usize, bytes as usize);
+        if let Some(grid) = &mut self.grid {
+            grid.records.forget(view, memory.granules(offset as usize, bytes as usize));
+        }
         heap.base + offset
     }
 

@@ -109,6 +109,17 @@ pub(crate) struct GridRecords {
 }
 
 impl GridRecords {
+    /// Forgets all accesses to some granules: their memory begins a new life.
+    pub fn forget(&mut self, view: usize, granules: std::ops::Range<usize>) {
+        let Some(pages) = self.views.get_mut(view) else { return };
+        for granule in granules {
+            if let Some(Some(page)) = pages.get_mut(granule / PAGE) {
+                page[granule % PAGE] = Record::default();
+            }
+            self.more.remove(&(view, granule));
+        }
+    }
+
     /// Records an access to a granule, and tells about earlier ones that conflict with it. `is_ordered` says whether one is ordered before it.
     pub fn access(
         &mut self,
