@@ -75,7 +75,7 @@ pub fn movement_of_layer(op: &Op, operands: &[&Tensor]) -> Vec<f64> {
 /// bf16 in pairs, the factors are bf16, and so is what the norm gives; elsewhere it is not rounded. Both are right, and nothing between.
 pub fn with_stored_prologue(op: &Op, operands: &[&Tensor]) -> Option<Vec<Tensor>> {
     let Op::Linear(linear) = op else { return None };
-    let norm = linear.prologue.clone().filter(|_| operands[0].dtype() == DType::BF16)?;
+    let norm = linear.prologue.filter(|_| operands[0].dtype() == DType::BF16)?;
     let args = linear.operands(operands);
     let normalised: Vec<&Tensor> = [args.x].into_iter().chain(args.prologue).copied().collect();
     let stored = reference::run("norm", &Op::Norm(norm), &normalised).unwrap();

@@ -1,6 +1,6 @@
 //! KernelBench: honest solutions pass, known cheats do not, and what cannot run is named. Without a GPU: PyTorch computes on the CPU,
 //! kernels run in the simulator. Tests that need PyTorch say so if there is none; with `KINORA_REQUIRE_TORCH` they fail.
-
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 #![cfg(feature = "cuda")]
 
 use std::{

@@ -1,5 +1,5 @@
 //! Kernels with one planted inefficiency each: the feedback has to rank it first, and to promise about what mending it gains.
-
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 #![cfg(feature = "cuda")]
 
 use std::path::PathBuf;

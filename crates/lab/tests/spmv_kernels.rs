@@ -1,5 +1,6 @@
 //! Every kernel, for every type, on matrices of every kind, in the simulator with all checks: no finding, and results within the
 //! bound of the reference in f64.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 use std::{collections::HashMap, io::Write};
 

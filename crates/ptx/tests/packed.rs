@@ -44,7 +44,7 @@ fn words() -> Vec<[u32; 3]> {
     let picks = random(3 * 256, 9);
     let others = random(3 * 256, 10);
     let one = |i: usize| {
-        if i % 3 == 0 {
+        if i.is_multiple_of(3) {
             ENDS[i / 3 % 10]
         } else {
             (picks[i] * 1e9) as i32 as u32 ^ ((others[i] * 2e9) as i32 as u32) << 7
@@ -84,7 +84,8 @@ fn pairs_and_quads_of_integers() {
     for (lanes, bits) in [(2, 16), (4, 8)] {
         for (kind, signed) in [("s32", true), ("u32", false)] {
             let kinds = format!("{kind}.{kind}.{kind}");
-            let ops: [(&str, &'static dyn Fn(i64, i64) -> i64); 6] = [
+            type Lane = &'static dyn Fn(i64, i64) -> i64;
+            let ops: [(&str, Lane); 6] = [
                 ("vadd", &|a, b| a + b),
                 ("vsub", &|a, b| a - b),
                 ("vmin", &|a, b| a.min(b)),
@@ -157,9 +158,9 @@ fn bits_and_dot_products() {
     });
     let cut = |x: u32| i64::from((x << 8) as i32 >> 8);
     check("mad24.lo.s32 %r0, %r1, %r2, %r3;", |a, b, c| (cut(a) * cut(b) + i64::from(c)) as u32);
-    check("mad24.hi.s32 %r0, %r1, %r2, %r3;", |a, b, c| ((cut(a) * cut(b) >> 16) + i64::from(c)) as u32);
+    check("mad24.hi.s32 %r0, %r1, %r2, %r3;", |a, b, c| (((cut(a) * cut(b)) >> 16) + i64::from(c)) as u32);
     check("mad.hi.sat.s32 %r0, %r1, %r2, %r3;", |a, b, c| {
-        let high = i64::from(a as i32) * i64::from(b as i32) >> 32;
+        let high = (i64::from(a as i32) * i64::from(b as i32)) >> 32;
         (high + i64::from(c as i32)).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as u32
     });
     check(
@@ -222,7 +223,7 @@ fn matrices_are_transposed_between_lanes() {
         ld.global.u32 %r2, [%rd1]; movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2; st.global.u32 [%rd1], %r3; ret; }";
     let mut bench = Bench::new(text, "80");
     // Eight rows of eight numbers, two in a word.
-    let x = bench.words(&(0..32).map(|i| 2 * i | (2 * i + 1) << 16).collect::<Vec<u32>>());
+    let x = bench.words(&(0..32).map(|i| (2 * i) | ((2 * i + 1) << 16)).collect::<Vec<u32>>());
     bench.clean_launch(&LaunchConfig::new(1, 32, vec![Argument::U64(x)]));
     for (i, word) in bench.read_words(x, 32).into_iter().enumerate() {
         let (row, column) = (i as u32 / 4, i as u32 % 4 * 2);

@@ -111,7 +111,7 @@ fn values_of_all_widths() {
              sust.b.2d.{suffix}.trap [%rd1, {{%r3, 1}}], {{{registers}}};"
         ));
         let array = bench.simulator.array(ArrayDescription::new(format, &[32, 2])).unwrap();
-        let content: Vec<u8> = (0..512u32).map(|i| (i * 37 >> 2) as u8).collect();
+        let content: Vec<u8> = (0..512u32).map(|i| ((i * 37) >> 2) as u8).collect();
         bench.simulator.copy_in(array.address, &content).unwrap();
         let surface = bench.simulator.surface(&array).unwrap();
         assert_eq!(launch(&mut bench, surface, 0), []);

@@ -242,7 +242,7 @@ fn all_formats_of_texels() {
                 }
                 let out = clean(&mut bench, made.unwrap(), &words);
                 for (lane, out) in out.into_iter().enumerate() {
-                    for channel in 0..4 {
+                    for (channel, ours) in out.into_iter().enumerate() {
                         let float = kind == Float || read == ReadMode::NormalisedFloat;
                         let expected = match numbers.get(lane * channels as usize + channel) {
                             _ if channel >= channels as usize && channel < 3 => 0,
@@ -256,7 +256,6 @@ fn all_formats_of_texels() {
                             Some(&x) => whole(x) as i64 as u32,
                             None => unreachable!(),
                         };
-                        let (ours, expected) = (out[channel], expected);
                         assert_eq!(ours, expected, "{format:?} {read:?}, channel {channel} of texel {lane}");
                     }
                 }

@@ -511,16 +511,18 @@ fn exact_products_of_a_warp() {
         let mut fragments = vec![[0u64; 32]; a_count + b_count + c_count];
         for lane in 0..32 {
             let (group, thread) = (lane / 4, lane % 4);
-            for r in 0..a_count {
+            let (a_words, others) = fragments.split_at_mut(a_count);
+            let (b_words, c_words) = others.split_at_mut(b_count);
+            for (r, word) in a_words.iter_mut().enumerate() {
                 let (row, block) = if m == 16 { (group + 8 * (r % 2), r / 2) } else { (group, r) };
-                fragments[r][lane] = pack(&a[row * k..][..k], per * (thread + 4 * block));
+                word[lane] = pack(&a[row * k..][..k], per * (thread + 4 * block));
             }
-            for r in 0..b_count {
-                fragments[a_count + r][lane] = pack(&b[group * k..][..k], per * (thread + 4 * r));
+            for (r, word) in b_words.iter_mut().enumerate() {
+                word[lane] = pack(&b[group * k..][..k], per * (thread + 4 * r));
             }
-            for r in 0..c_count {
+            for (r, word) in c_words.iter_mut().enumerate() {
                 let (row, column) = (group + 8 * (r / 2), 2 * thread + r % 2);
-                fragments[a_count + b_count + r][lane] = sum_kind.encode(c[row * 8 + column]);
+                word[lane] = sum_kind.encode(c[row * 8 + column]);
             }
         }
         let (prefix, size) = if kind == F64 { ("%fd", "f64") } else { ("%r", "u32") };

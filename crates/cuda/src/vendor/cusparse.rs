@@ -253,8 +253,8 @@ impl Cusparse {
         library.check(unsafe { (library.functions.create)(&mut handle) }, "start")?;
         let started = Cusparse { library, handle, stream: stream.clone() };
         // SAFETY: the handle is one, and the stream lives as long as it.
-        library
-            .check(unsafe { (library.functions.set_stream)(handle, stream.handle()) }, "set the stream")?;
+        let status = unsafe { (library.functions.set_stream)(handle, stream.handle()) };
+        library.check(status, "set the stream")?;
         Ok(started)
     }
 

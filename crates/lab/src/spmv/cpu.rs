@@ -49,7 +49,7 @@ pub fn reference<V: Value, I: Index>(matrix: &Csr<V, I>, x: &[V], y: &[V], scala
     let (mut results, mut bounds) = (Vec::with_capacity(matrix.rows()), Vec::with_capacity(matrix.rows()));
     let alpha = V::from_f64(scalars.alpha).to_f64();
     let beta = V::from_f64(scalars.beta).to_f64();
-    for row in 0..matrix.rows() {
+    for (row, y) in y.iter().enumerate().take(matrix.rows()) {
         let (mut sum, mut size) = (0.0, 0.0);
         for place in matrix.row(row) {
             let product = matrix.values()[place].to_f64() * x[matrix.indices()[place].at()].to_f64();
@@ -58,8 +58,8 @@ pub fn reference<V: Value, I: Index>(matrix: &Csr<V, I>, x: &[V], y: &[V], scala
         }
         let (mut result, mut whole) = (alpha * sum, alpha.abs() * size);
         if beta != 0.0 {
-            result += beta * y[row].to_f64();
-            whole += (beta * y[row].to_f64()).abs();
+            result += beta * y.to_f64();
+            whole += (beta * y.to_f64()).abs();
         }
         let roundings = (2.0 * matrix.row(row).len() as f64 + FACTOR_ROUNDINGS) * V::ROUND_OFF;
         // The reference has rounded as well, in f64.

@@ -1,6 +1,6 @@
 //! A kernel and a matrix on a device: what is prepared once, and what is launched for each product.
 
-use std::time::Instant;
+use std::{slice, time::Instant};
 
 use super::{
     cpu::Scalars,
@@ -173,7 +173,7 @@ impl Job {
                 let blocks = (tiles + 1).div_ceil(variant.threads);
                 job.preparation.push(make.launch("spmv_merge_search", blocks, search)?);
                 let factors = [carries.clone(), alpha.clone(), beta];
-                let main = [&extents[..], &[firsts.clone()], &arrays, &vectors, &factors].concat();
+                let main = [&extents[..], slice::from_ref(&firsts), &arrays, &vectors, &factors].concat();
                 job.launches.push(make.launch("spmv_merge", tiles, main)?);
                 if tiles > 1 {
                     let [_, y] = vectors;
@@ -189,7 +189,8 @@ impl Job {
                 let table = job.table(device, bytemuck::cast_slice(&tiles))?;
                 let partial = word(job.room(device, pieces * size_of::<V>())?);
                 let factors = [alpha, beta];
-                let main = [&[word(table)], &arrays[..], &vectors, &[partial.clone()], &factors].concat();
+                let main =
+                    [&[word(table)], &arrays[..], &vectors, slice::from_ref(&partial), &factors].concat();
                 job.launches.push(make.launch("spmv_adaptive", tiles.len(), main)?);
                 if !long_rows.is_empty() {
                     let table = job.table(device, bytemuck::cast_slice(&long_rows))?;
