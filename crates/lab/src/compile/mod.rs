@@ -1,7 +1,7 @@
 //! From a kernel's source to code: PTX for the simulator and, for a GPU, a cubin.
 //!
 //! NVRTC compiles if it is found, otherwise `nvcc`. Neither needs a GPU. A file of a CUDA sample may hold host code: then only its
-//! device part is compiled (see [`host_code`]).
+//! device part is compiled (`host_code.rs`).
 
 mod cuda_names;
 mod host_code;
