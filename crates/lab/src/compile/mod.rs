@@ -5,6 +5,7 @@
 
 mod cuda_names;
 mod host_code;
+#[cfg(feature = "cuda")]
 mod host_headers;
 mod nvcc;
 #[cfg(feature = "cuda")]
