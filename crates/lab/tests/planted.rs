@@ -131,7 +131,7 @@ impl Planted {
             config: &config,
             registers: Some(resources.registers).filter(|&registers| registers > 0),
             spill_bytes: resources.spill_bytes,
-            calibration: &Calibration::default(),
+            calibration: &Calibration::of(&ChipSpec::h200()),
             sources: &sources,
         };
         explain(&subject).unwrap()
