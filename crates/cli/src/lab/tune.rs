@@ -14,7 +14,7 @@ use crate::{
     answer,
     display::{Display, Unit},
     failure::Failure,
-    files, print,
+    files, interrupt, print,
 };
 
 /// The most bytes of an earlier search.
@@ -27,6 +27,7 @@ pub fn run(arguments: &TuneArgs) -> Result<(), Failure> {
     let path = arguments.save.clone().unwrap_or_else(|| task.folder.join("tune.json"));
     let earlier = earlier(&path)?;
     let kept = files::check(&path, true, &Inputs::new(task.files()))?;
+    interrupt::set_words("interrupted; what was found is kept, and the same command continues from there");
     let mut display = Display::new(arguments.method.json, false);
     let mut failed = None;
     let tuned = tune(
