@@ -243,7 +243,7 @@ impl Kernel<'_> {
             line: at.line.source.clone(),
             what: format!("warps wait at barriers for {:.0} % of their time", 100.0 * waits / total),
             figures: vec![figure(
-                "clocks at barriers per warp",
+                "cycles at barriers, per warp",
                 "smsp__average_warps_issue_stalled_barrier_per_issue_active",
                 waits,
                 0.0,
@@ -268,7 +268,10 @@ impl Kernel<'_> {
         (lane <= 8.0 && even).then(|| Candidate {
             rule: Rule::NarrowAccess,
             line: at.line.source.clone(),
-            what: format!("each lane accesses {lane:.1} bytes at a time; one instruction can have 16"),
+            what: format!(
+                "each lane accesses {} bytes at a time; one instruction can move 16",
+                super::text::number_text(lane)
+            ),
             figures: vec![figure("bytes per lane and request", None, lane, 16.0)],
             question: without(Assumption::WideAccesses, lines),
         })
@@ -308,7 +311,7 @@ impl Kernel<'_> {
             line: at.line.source.clone(),
             what: format!("warps wait for the loads of this line for {:.0} % of their time", 100.0 * share),
             figures: vec![figure(
-                "clocks that its loads are waited for, per warp",
+                "cycles waiting for these loads, per warp",
                 "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active",
                 at.stalls.exposed,
                 0.0,
@@ -391,8 +394,10 @@ fn atomic_contention(line: &LinePrediction) -> Option<Candidate> {
     Some(Candidate {
         rule: Rule::AtomicContention,
         line: line.line.source.clone(),
-        what: format!("{requests} atomics of warps on {space}; in each, {each:.1} lanes wait for each other"),
-        figures: vec![figure("passes per request", None, each, 1.0)],
+        what: format!(
+            "{requests} atomic instructions on {space}; in each, {each:.1} lanes wait for one another"
+        ),
+        figures: vec![figure("serialised passes per instruction", None, each, 1.0)],
         question: without(Assumption::UncontendedAtomics, line.line.source.clone()),
     })
 }
@@ -413,7 +418,10 @@ fn slow_arithmetic(line: &LinePrediction) -> Option<Candidate> {
     Some(Candidate {
         rule: Rule::SlowArithmetic,
         line: line.line.source.clone(),
-        what: format!("{count} of the {all} warp instructions of this line are {what}"),
+        what: format!(
+            "{:.0} % of the warp instructions of this line are {what}",
+            100.0 * count as f64 / all as f64
+        ),
         figures: vec![figure(name, None, count as f64, 0.0)],
         question: without(Assumption::PlainArithmetic, line.line.source.clone()),
     })
