@@ -265,3 +265,108 @@ fn a_sparse_matrix_is_multiplied_by_every_kernel() {
         assert_eq!(lab(&place, wrong).code, Some(2), "{wrong:?}");
     }
 }
+
+/// Files beside the answer: a folder is made, nothing is replaced unasked, and a wrong kernel has a page too.
+#[test]
+fn files_are_written_whole_or_not_at_all() {
+    let place = Studio::new();
+    lab(&place, &["new", "axpy"]);
+    let ran = lab(&place, &["run", "axpy", "--no-time", "--results", "out/deep", "--html", "axpy.html"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(place.folder.path().join("out/deep/out.npy").is_file());
+    let page = fs::read_to_string(place.folder.path().join("axpy.html")).unwrap();
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains("right") && page.contains("id=L10"),
+        "{page}"
+    );
+    // What exists is no wrong kernel: it has another exit code, and the kernel is not even run.
+    for words in [["--html", "axpy.html"], ["--results", "out/deep"]] {
+        let again = lab(&place, &[&["run", "axpy", "--no-time"][..], &words].concat());
+        assert_eq!(again.code, Some(3), "{again:?}");
+        assert!(again.stderr.contains("exists already") && again.text().is_empty(), "{again:?}");
+    }
+    let source = place.folder.path().join("axpy/axpy.cu");
+    let wrong = fs::read_to_string(&source).unwrap().replace("i < n", "i <= n").replace("a * x[i]", "x[i]");
+    fs::write(&source, wrong).unwrap();
+    let ran = lab(&place, &["run", "axpy", "--html", "axpy.html", "--force", "--json"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.text().contains("\"verdict\":\"wrong\""), "{}", ran.text());
+    let page = fs::read_to_string(place.folder.path().join("axpy.html")).unwrap();
+    assert!(page.contains("OutOfBounds") && page.contains("class=found"), "{page}");
+    // What an earlier size had is not told at length again.
+    let ran = lab(&place, &["run", "axpy", "--no-time"]);
+    let text = ran.text();
+    assert_eq!(text.matches("check the index against the extent").count(), 1, "{text}");
+    assert!(text.contains("> 9 |") && text.contains("as before") && text.contains("which has"), "{text}");
+}
+
+/// A reference that does not end is ended, with what it has started, also when the program is asked to end.
+#[test]
+#[cfg(unix)]
+fn a_reference_does_not_outlive_the_program() {
+    let place = Studio::new();
+    lab(&place, &["new", "axpy"]);
+    let task = fs::read_to_string(place.folder.path().join("axpy/task.toml")).unwrap();
+    let task = task.replace("expression = \"a * x + y\"", "python = \"reference.py\"\nseconds = 1");
+    fs::write(place.folder.path().join("axpy/task.toml"), &task).unwrap();
+    let reference = "import os, time\nif os.fork() == 0:\n    time.sleep(3)\n    open('alive', 'w')\nelse:\n    time.sleep(3)\n";
+    fs::write(place.folder.path().join("axpy/reference.py"), reference).unwrap();
+    let started = Instant::now();
+    let ran = lab(&place, &["run", "axpy", "--no-time"]);
+    if no_compiler(&ran) || ran.text().contains("cannot be started") {
+        return;
+    }
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(
+        ran.text().contains("more than 1 seconds") && ran.text().contains("other sizes were not run"),
+        "{ran:?}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    fs::write(place.folder.path().join("axpy/task.toml"), task.replace("seconds = 1", "seconds = 60"))
+        .unwrap();
+    let mut running =
+        command(&place).args(["run", "axpy"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(1200));
+    let asked =
+        std::process::Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    thread::sleep(Duration::from_secs(3));
+    assert!(!place.folder.path().join("alive").exists(), "what the reference has started goes on");
+}
+
+/// A search goes on where it was stopped, and says so.
+#[test]
+fn parameters_are_searched() {
+    let place = Studio::new();
+    lab(&place, &["new", "axpy"]);
+    let ran = lab(&place, &["tune", "axpy"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("// tune: TILE = 64, 128"), "{ran:?}");
+    let (source, task) =
+        (place.folder.path().join("axpy/axpy.cu"), place.folder.path().join("axpy/task.toml"));
+    let text = fs::read_to_string(&source).unwrap();
+    fs::write(
+        &source,
+        format!("// tune: BLOCK = 64, 2048, 256\n#ifndef BLOCK\n#define BLOCK 256\n#endif\n{text}"),
+    )
+    .unwrap();
+    let text = fs::read_to_string(&task).unwrap();
+    let text = text.replace("ceil(n / 256)", "ceil(n / BLOCK)").replace("block = 256", "block = \"BLOCK\"");
+    fs::write(&task, text.replace("[constants]", "[constants]\nBLOCK = 256")).unwrap();
+    let ran = lab(&place, &["tune", "axpy", "--json"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let answer: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+    assert_eq!(answer["variants"].as_array().unwrap().len(), 3);
+    assert_eq!(answer["variants"][0]["right"], true);
+    assert!(answer["variants"][2]["problem"].as_str().unwrap().contains("1024"), "{answer}");
+    assert!(place.folder.path().join("axpy/tune.json").is_file());
+    let again = lab(&place, &["tune", "axpy"]);
+    assert!(again.text().contains("best, as predicted on H200: BLOCK="), "{again:?}");
+}
