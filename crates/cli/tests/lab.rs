@@ -365,6 +365,7 @@ fn parameters_are_searched() {
     let answer: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
     assert_eq!(answer["variants"].as_array().unwrap().len(), 3);
     assert_eq!(answer["variants"][0]["right"], true);
+    assert_eq!(answer["best"], answer["variants"][0]);
     assert!(answer["variants"][2]["problem"].as_str().unwrap().contains("1024"), "{answer}");
     assert!(place.folder.path().join("axpy/tune.json").is_file());
     let again = lab(&place, &["tune", "axpy"]);

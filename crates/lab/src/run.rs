@@ -289,6 +289,10 @@ fn simulate_size(
         Err(error) => return with(found, Problem::new(ProblemKind::Launch, error)),
     };
 
+    if let Some(problem) = too_large(task, &scope) {
+        return with(found, problem);
+    }
+
     // Results are left as they are allocated, so that reading them first, or never writing them, is seen.
     stage("reference", 0);
     let first = match case(task, sizes, &scope, options.seed) {
@@ -361,6 +365,34 @@ fn simulate_size(
         found.verdict = Verdict::Wrong;
     }
     found
+}
+
+/// What a size needs more than the machine has, if it does: buffers, what the simulator knows of their bytes, and the reference in f64. A
+/// system that runs out of memory ends programs without a word.
+fn too_large(task: &Task, scope: &Scope) -> Option<Problem> {
+    let mut needed = 0.0;
+    for buffer in &task.buffers {
+        let elements = buffer.elements(scope).ok()? as f64;
+        needed += elements * (2.0 * buffer.element.bytes() as f64 + 24.0);
+    }
+    let free = free_memory()?;
+    (needed > free).then(|| {
+        let gigabytes = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
+        let what = format!(
+            "this size needs about {} of memory to be simulated, and {} are free; test smaller sizes: only that under [time] may be large",
+            gigabytes(needed),
+            gigabytes(free)
+        );
+        Problem::new(ProblemKind::Device, what)
+    })
+}
+
+/// The bytes of memory that programs can still get, where the system tells.
+fn free_memory() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(1024.0 * kilobytes)
 }
 
 /// Whether something did not end, as it would for other sizes too as likely as not: each would take as long.

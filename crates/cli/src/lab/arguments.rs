@@ -141,7 +141,7 @@ pub struct RunArgs {
     pub kernel: KernelArgs,
 
     /// How it is run.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "How it is run")]
     pub method: MethodArgs,
 }
 
@@ -306,7 +306,7 @@ pub struct WatchArgs {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub task: PathBuf,
 
-    /// Run every size with all checks, not the first alone.
+    /// Run every size with all checks, not the first alone, and explain the time.
     #[arg(long)]
     pub all: bool,
 

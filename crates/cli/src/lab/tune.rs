@@ -56,7 +56,9 @@ pub fn run(arguments: &TuneArgs) -> Result<(), Failure> {
     }
     let wrong = tuning.variants.iter().filter(|variant| variant.right != Some(true)).count();
     let failure = tuning.best().is_none().then_some(Failure::LabFound { count: wrong });
-    answer(arguments.method.json, serde_json::to_value(&tuning).unwrap_or_default(), failure)
+    let mut answered = serde_json::to_value(&tuning).unwrap_or_default();
+    answered["best"] = serde_json::to_value(tuning.best()).unwrap_or_default();
+    answer(arguments.method.json, answered, failure)
 }
 
 /// What an earlier search found.

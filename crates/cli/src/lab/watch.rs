@@ -29,6 +29,8 @@ pub fn run(arguments: &WatchArgs) -> Result<(), Failure> {
         chip: arguments.device_profile.clone(),
         gpu: GpuChoice::Never,
         quick: !arguments.all,
+        // Explaining takes as long as everything else together, and longer.
+        explain: arguments.all,
         ..Options::default()
     };
     // It has no other end.

@@ -92,11 +92,7 @@ impl Kernel<'_> {
         (launch_seconds > 0.5 * seconds).then(|| Candidate {
             rule: Rule::LaunchBound,
             line: None,
-            what: format!(
-                "the launch itself takes {:.1} of {:.1} microseconds",
-                launch_seconds * 1e6,
-                seconds * 1e6
-            ),
+            what: format!("the launch itself takes {:.1} of {:.1} µs", launch_seconds * 1e6, seconds * 1e6),
             figures: vec![figure("launch overhead, share of the time", None, launch_seconds / seconds, 0.0)],
             question: Question::Seconds(seconds - launch_seconds),
         })
@@ -159,7 +155,7 @@ impl Kernel<'_> {
             rule: Rule::LowOccupancy,
             line: None,
             what: format!(
-                "{limit} let a multiprocessor hold {} blocks, {:.0} % of its warps",
+                "{limit} limit a multiprocessor to {} blocks, {:.0} % of its warps",
                 occupancy.blocks,
                 100.0 * occupancy.share
             ),
@@ -228,7 +224,7 @@ impl Kernel<'_> {
         Some(Candidate {
             rule: Rule::LocalMemory,
             line: at.line.source.clone(),
-            what: format!("an array of each thread's own lies in memory: {} of traffic", bytes_text(all)),
+            what: format!("a per-thread array lies in local memory: {} of traffic", bytes_text(all)),
             figures: vec![figure("bytes of local memory", "smsp__inst_executed_op_local_ld + _st", all, 0.0)],
             question: without(Assumption::NoLocalMemory, []),
         })
@@ -439,7 +435,7 @@ fn tensor_cores_unused(line: &LinePrediction, base: &Prediction) -> Option<Candi
     (main && dense && converts * 64 * 8 > flops && loads > 0).then(|| Candidate {
         rule: Rule::TensorCoresUnused,
         line: line.line.source.clone(),
-        what: "products of 16-bit numbers are added up by the threads' own multiply-adds".to_owned(),
+        what: "products of 16-bit numbers are added up by ordinary multiply-add instructions".to_owned(),
         figures: vec![
             figure("operations of threads", None, flops as f64, 0.0),
             figure("tensor instructions", "sm__inst_executed_pipe_tensor.sum", 0.0, None),

@@ -256,14 +256,10 @@ impl Outcome {
         page::of(self)
     }
 
-    /// How many things are wrong.
+    /// How many things are wrong. Findings of one kind at one line of the source are one thing.
     pub fn problems(&self) -> usize {
-        let of_sizes = self
-            .devices
-            .iter()
-            .flat_map(|device| &device.sizes)
-            .map(|size| size.problems.len())
-            .sum::<usize>();
+        let sizes = self.devices.iter().flat_map(|device| &device.sizes);
+        let of_sizes = sizes.map(|size| text::apart(size).len()).sum::<usize>();
         self.problems.len() + of_sizes
     }
 }

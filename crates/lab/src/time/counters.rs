@@ -41,7 +41,9 @@ pub(super) fn count(options: &Options, gpu: usize) -> Result<CountedOutcome, Str
     let Some(again) = &options.again else { return Err("no profiler was asked for".to_owned()) };
     let profiler = profiler().ok_or("Nsight Compute (ncu) is not installed")?;
     let mut command = Command::new(&profiler);
-    command.args(["--csv", "--print-units", "base", "--launch-count", MOST_LAUNCHES, "--metrics"]);
+    // The clocks are left as they were when the kernel was timed.
+    command.args(["--csv", "--print-units", "base", "--clock-control", "none"]);
+    command.args(["--launch-count", MOST_LAUNCHES, "--metrics"]);
     command.arg(METRICS.join(",")).args(again).arg("--gpu").arg(gpu.to_string()).stdin(Stdio::null());
     let ran = command.output().map_err(|error| format!("{}: {error}", profiler.display()))?;
     let text = String::from_utf8_lossy(&ran.stdout);
