@@ -145,8 +145,8 @@ impl Kernel<'_> {
     fn low_occupancy(&self) -> Option<Candidate> {
         let occupancy = self.base.occupancy;
         let limit = match occupancy.limit {
-            OccupancyLimit::Warps => "the slots for warps",
-            OccupancyLimit::Blocks => "the slots for blocks",
+            OccupancyLimit::Warps => "its slots for warps",
+            OccupancyLimit::Blocks => "its slots for blocks",
             OccupancyLimit::Registers => "registers",
             OccupancyLimit::Shared => "shared memory",
         };
@@ -155,7 +155,7 @@ impl Kernel<'_> {
             rule: Rule::LowOccupancy,
             line: None,
             what: format!(
-                "{limit} limit a multiprocessor to {} blocks, {:.0} % of its warps",
+                "a multiprocessor holds only {} blocks, {:.0} % of its warps, limited by {limit}",
                 occupancy.blocks,
                 100.0 * occupancy.share
             ),

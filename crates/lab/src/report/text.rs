@@ -152,7 +152,11 @@ fn of_size<'a>(size: &'a SizeOutcome, width: usize, told: &mut Told<'a>) -> Stri
         let mut text = format!("  {mark} {sizes}\n");
         let problems = apart(size);
         for (problem, finding) in problems.iter().take(MOST_PROBLEMS) {
-            text += &of_problem(problem, *finding, told);
+            let told = of_problem(problem, *finding, told);
+            // What is at one line is told again once.
+            if !text.contains(&told) {
+                text += &told;
+            }
         }
         if problems.len() > MOST_PROBLEMS {
             text += &format!("      and {} more\n", problems.len() - MOST_PROBLEMS);
@@ -177,10 +181,12 @@ fn of_size<'a>(size: &'a SizeOutcome, width: usize, told: &mut Told<'a>) -> Stri
     text + "\n"
 }
 
-/// Whether two findings are of one kind and at one line, as those of an unrolled loop are.
+/// Whether two findings are of one kind, at one line, and differ by numbers at most, as those of an unrolled loop do.
 fn is_same(one: &Finding, other: &Finding) -> bool {
+    let words = |finding: &Finding| finding.message.replace(|letter: char| letter.is_ascii_digit(), "");
     (one.kind, &one.source, &one.function) == (other.kind, &other.source, &other.function)
         && (one.source.is_some() || one.ptx_line == other.ptx_line)
+        && words(one) == words(other)
 }
 
 /// The problems of a size, each with its finding if it is one. Of several findings at one line, the first alone.
