@@ -16,6 +16,8 @@ use crate::{
 pub(crate) use process::MORE_SECONDS;
 pub use process::end_references;
 #[cfg(feature = "cuda")]
+pub(crate) use process::ended;
+#[cfg(feature = "cuda")]
 pub(crate) use python::time_on_gpu;
 pub(crate) use python::{declared, imports_torch};
 

@@ -89,6 +89,16 @@ impl Drop for Worker {
     }
 }
 
+/// Runs a program to its end, but not beyond the time: then it is ended with all that it has started.
+#[cfg(feature = "cuda")]
+pub(crate) fn ended(
+    command: &mut Command,
+    folder: &Path,
+    seconds: f64,
+) -> std::io::Result<Option<ExitStatus>> {
+    Worker::start(command, folder)?.wait(seconds)
+}
+
 /// Runs a worker on a job; gives its answer.
 pub(super) fn run(folder: &Path, mut job: Value, seconds: f64) -> Result<Value, String> {
     let system = |error: std::io::Error| format!("a temporary file cannot be written: {error}");

@@ -2,14 +2,15 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
+    fs::File,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use crate::{
+    reference::ended,
     report::{CountedKernel, CountedOutcome},
-    run::Options,
 };
 
 /// What is counted: what the simulator counts too, by the names that Nsight Compute has for it.
@@ -33,23 +34,34 @@ const METRICS: [&str; 14] = [
 /// The most launches that are looked into: each runs several times.
 const MOST_LAUNCHES: &str = "64";
 
-/// Counts what the launches do on a GPU.
+/// How long it may take: it starts the program again, and runs each launch several times.
+const SECONDS: f64 = 120.0;
+
+/// The most bytes of its answer.
+const MAX_ANSWER: u64 = 16 << 20;
+
+/// Counts what the launches do on a GPU. `again` is the command that launches them once.
 ///
 /// # Errors
 /// Why nothing could be counted.
-pub(super) fn count(options: &Options, gpu: usize) -> Result<CountedOutcome, String> {
-    let Some(again) = &options.again else { return Err("no profiler was asked for".to_owned()) };
+pub(super) fn count(again: &[OsString], gpu: usize) -> Result<CountedOutcome, String> {
     let profiler = profiler().ok_or("Nsight Compute (ncu) is not installed")?;
+    let system = |error: std::io::Error| format!("{}: {error}", profiler.display());
+    let folder = tempfile::tempdir().map_err(system)?;
+    let (output, errors) = (folder.path().join("output.csv"), folder.path().join("errors.txt"));
     let mut command = Command::new(&profiler);
     // The clocks are left as they were when the kernel was timed.
     command.args(["--csv", "--print-units", "base", "--clock-control", "none"]);
     command.args(["--launch-count", MOST_LAUNCHES, "--metrics"]);
     command.arg(METRICS.join(",")).args(again).arg("--gpu").arg(gpu.to_string()).stdin(Stdio::null());
-    let ran = command.output().map_err(|error| format!("{}: {error}", profiler.display()))?;
-    let text = String::from_utf8_lossy(&ran.stdout);
-    let kernels = kernels(&text);
+    command.stdout(File::create(&output).map_err(system)?).stderr(File::create(&errors).map_err(system)?);
+    if ended(&mut command, folder.path(), SECONDS).map_err(system)?.is_none() {
+        return Err(format!("Nsight Compute took more than {SECONDS} seconds"));
+    }
+    let text = |path: &Path| kinora_outside::read_text(path, MAX_ANSWER).unwrap_or_default();
+    let kernels = kernels(&text(&output));
     if kernels.is_empty() {
-        return Err(refusal(&text, &String::from_utf8_lossy(&ran.stderr)));
+        return Err(refusal(&text(&output), &text(&errors)));
     }
     Ok(CountedOutcome { by: "Nsight Compute".to_owned(), kernels })
 }

@@ -17,6 +17,9 @@ const SETS: u64 = 3;
 /// Timed runs, after some that are not counted.
 pub(super) const RUNS: usize = 60;
 pub(super) const WARM_UP: usize = 10;
+/// What the buffers of a set hold at the start.
+type Given = Vec<Vec<u8>>;
+
 /// How far the last third of the runs may be from the first before the clock is said to have changed.
 const DRIFT: f64 = 0.05;
 
@@ -75,10 +78,14 @@ pub(crate) fn on_gpu(
                     pytorch::time(task, options, (number, &device, seconds), &inputs, outcome);
                 }
                 drop(inputs);
-                observe(&Stage { what: "counting", sizes: Some(task.time.clone()), done: 0, total: 1 });
-                match counters::count(options, number) {
-                    Ok(counted) => outcome.counted = Some(counted),
-                    Err(why) => outcome.notes.push(format!("counters are those of the simulator: {why}")),
+                if let Some(again) = &options.again {
+                    observe(&Stage { what: "counting", sizes: Some(task.time.clone()), done: 0, total: 1 });
+                    match counters::count(again, number) {
+                        Ok(counted) => outcome.counted = Some(counted),
+                        Err(why) => {
+                            outcome.notes.push(format!("counters are those of the simulator: {why}"));
+                        }
+                    }
                 }
             }
             Err(problem) => outcome.problems.push(problem),
@@ -153,7 +160,7 @@ fn measure(
     subject: &Subject<'_>,
     options: &Options,
     gpu: &mut GpuDevice,
-) -> Result<(TimeOutcome, Vec<Vec<Vec<u8>>>), Problem> {
+) -> Result<(TimeOutcome, Vec<Given>), Problem> {
     let task = subject.task;
     let failed = |error: ExecuteError| of_device(&error);
     let scope = task.scope(&task.time)?;
