@@ -123,7 +123,12 @@ impl Runner {
     ///
     /// # Errors
     /// If there are no tasks, or files cannot be written.
-    pub fn new(options: Options) -> Result<Runner, KernelBenchError> {
+    pub fn new(mut options: Options) -> Result<Runner, KernelBenchError> {
+        // The workers have working folders of their own.
+        for folder in [Some(&mut options.folder), options.solutions.as_mut()].into_iter().flatten() {
+            *folder = std::path::absolute(&*folder)
+                .map_err(|source| KernelBenchError::file("read", folder, source))?;
+        }
         let tasks = super::tasks(&options.folder, options.level, &options.only)?;
         let folder = tempfile::Builder::new().prefix("kinora-kernelbench-").tempdir();
         let folder =
