@@ -54,8 +54,8 @@ fn measured(gpu: &mut GpuDevice, planted: &Planted) -> [f64; 2] {
         })
         .collect();
     let forms = [false, true].map(|mended| {
+        let kernel = planted.compiled(mended, Form::Ptx).kernel(None).unwrap();
         let code = planted.compiled(mended, Form::Cubin);
-        let kernel = code.kernel(None).unwrap();
         let (grid, block, shared_bytes) = planted.launches[usize::from(mended)];
         let addresses = buffers.iter().map(|buffer| buffer.to_le_bytes().to_vec());
         let numbers = planted.numbers.iter().map(|number| number.to_le_bytes().to_vec());
