@@ -245,7 +245,7 @@ fn a_sparse_matrix_is_multiplied_by_every_kernel() {
     assert_eq!(found["measured"], false);
     let kernels = found["kernels"].as_array().unwrap();
     let named = |name: &str| kernels.iter().find(|kernel| kernel["kernel"] == name).unwrap();
-    for name in ["scalar", "vector, 8 lanes", "merge", "adaptive"] {
+    for name in ["scalar", "vector, 8 lanes", "merge", "adaptive, 4 a thread", "adaptive, 12 a thread"] {
         assert_eq!(named(name)["checked_rows"], 2000, "{name}");
         assert_eq!(named(name)["difference"]["wrong_rows"], 0, "{name}");
         assert!(named(name)["seconds"].as_f64().unwrap() > 1e-6, "{name}");
