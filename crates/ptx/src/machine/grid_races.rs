@@ -60,6 +60,7 @@ impl Unit<'_> {
                 at: self.clocks.now(),
                 pc,
                 floor: warp.floor,
+                observes: self.observes(pc),
             };
             for granule in views.granules(offset, bytes) {
                 let GridState { order, records } = &mut *state;
