@@ -68,10 +68,9 @@ impl<'a> Decoder<'a, '_> {
                             }
                         });
                     }
-                    Statement::Prototype(..) | Statement::CallTargets(..) => {
-                        if !std::mem::replace(&mut through_pointers, true) {
-                            called.extend(0..all.len());
-                        }
+                    Statement::Prototype(..) | Statement::CallTargets(..) if !through_pointers => {
+                        through_pointers = true;
+                        called.extend(0..all.len());
                     }
                     _ => {}
                 }
