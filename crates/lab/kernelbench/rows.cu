@@ -105,10 +105,12 @@ extern "C" __global__ void __launch_bounds__(256) nothing_yet(unsigned long long
     }
 }
 
-// The weight and the bias of a number, by its place in the row.
+#if AFFINE
+// Whose weight and bias a number has, by its place in the row.
 __device__ inline int channel_of(int row, int at) {
     return row % (CHANNELS * SPATIAL / LENGTH) * (LENGTH / SPATIAL) + at / SPATIAL;
 }
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rows(const float* __restrict__ x, const float* __restrict__ weight,
     const float* __restrict__ bias, float* __restrict__ y, unsigned long long* statistics) {
