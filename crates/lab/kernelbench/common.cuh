@@ -83,3 +83,10 @@ __device__ inline float block_all(float value, float* scratch) {
     value = lane < BLOCK / WARP ? scratch[lane] : Operation::identity();
     return warp_all<Operation>(value);
 }
+
+// The quotient by a number whose reciprocal is known, rounded as a division would be, without its branches.
+__device__ inline float quotient(float x, float divisor, float reciprocal) {
+    const float near = x * reciprocal;
+    const float corrected = fmaf(fmaf(-near, divisor, x), reciprocal, near);
+    return isfinite(corrected) ? corrected : near;
+}

@@ -126,10 +126,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) triplet(const float* __res
     }
 }
 
-extern "C" __global__ void __launch_bounds__(1024) together(const float* __restrict__ partial, float* __restrict__ loss) {
+extern "C" __global__ void __launch_bounds__(THREADS) together(const float* __restrict__ partial, float* __restrict__ loss) {
     __shared__ double sums[WARP];
     double sum = 0.0;
-    for (int at = threadIdx.x; at < BLOCKS; at += 1024) {
+#pragma unroll 8
+    for (int at = threadIdx.x; at < BLOCKS; at += THREADS) {
         sum += partial[at];
     }
 #pragma unroll
@@ -141,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(1024) together(const float* __restr
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (int warp = 1; warp < WARP; warp++) {
+        for (int warp = 1; warp < THREADS / WARP; warp++) {
             sum += sums[warp];
         }
         *loss = (float)(sum * (double)FACTOR);

@@ -126,10 +126,7 @@ __device__ inline float normal(float x, float2 norm) {
 #if CENTRED
     return (x - norm.x) * norm.y;
 #else
-    // The quotient, rounded as a division would be, without its branches.
-    const float near = x * norm.y;
-    const float corrected = fmaf(fmaf(-near, norm.x, x), norm.y, near);
-    return isfinite(corrected) ? corrected : near;
+    return quotient(x, norm.x, norm.y);
 #endif
 }
 

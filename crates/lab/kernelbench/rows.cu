@@ -31,12 +31,6 @@ struct LogSoftmax {
     static __device__ float factor(float sum) { return logf(sum); }
     static __device__ float result(float x, float maximum, float, float factor) { return x - maximum - factor; }
 };
-// The quotient by a number whose reciprocal is known, rounded as a division would be, without its branches.
-__device__ inline float quotient(float x, float divisor, float reciprocal) {
-    const float near = x * reciprocal;
-    const float corrected = fmaf(fmaf(-near, divisor, x), reciprocal, near);
-    return isfinite(corrected) ? corrected : near;
-}
 // x / mean |x|.
 struct L1 {
     static constexpr bool maximum = false, moments = false;
