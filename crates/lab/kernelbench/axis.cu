@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(WARP * TEAMS, RESIDENT) reduce_axis
             float4 values[UNROLL];
 #pragma unroll
             for (int i = 0; i < UNROLL; i++) {
-                values[i] = load4(from + (long long)(row + i * TEAMS) * INNER);
+                values[i] = read4(from + (long long)(row + i * TEAMS) * INNER);
             }
 #if INDEX
 #pragma unroll
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(WARP * TEAMS, RESIDENT) reduce_axis
 #endif
         }
         for (; row < end; row += TEAMS) {
-            const float4 value = load4(from + (long long)row * INNER);
+            const float4 value = read4(from + (long long)row * INNER);
             const float own[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
             for (int k = 0; k < 4; k++) {

@@ -21,6 +21,17 @@ __device__ inline void store4(float* to, float4 v) {
     *reinterpret_cast<float4*>(to) = v;
 #endif
 }
+// For kernels that write next to nothing: STREAM_READS 0 makes these plain.
+#ifndef STREAM_READS
+#define STREAM_READS 1
+#endif
+__device__ inline float4 read4(const float* from) {
+#if STREAM_READS
+    return __ldcs(reinterpret_cast<const float4*>(from));
+#else
+    return *reinterpret_cast<const float4*>(from);
+#endif
+}
 __device__ inline float load1(const float* from) {
 #if STREAM
     return __ldcs(from);

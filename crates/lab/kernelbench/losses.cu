@@ -27,7 +27,7 @@ struct Hinge { static __device__ float term(float a, float b) { return fmaxf(1.0
 #define SAME_PLACE (BLOCKS * THREADS * VECTOR % COLUMNS == 0)
 #else
 #define PLACE(at) (at)
-#define SECOND(b, at) load4(b + (at))
+#define SECOND(b, at) read4(b + (at))
 #define SAME_PLACE false
 #endif
 
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) terms(const float* __restr
         float4 v[4], w[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            v[i] = load4(a + at + i * step);
+            v[i] = read4(a + at + i * step);
             w[i] = SAME_PLACE ? same : SECOND(b, at + i * step);
         }
 #pragma unroll
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) terms(const float* __restr
         }
     }
     for (; at < (long long)COUNT; at += step) {
-        const float4 v = load4(a + at), w = SAME_PLACE ? same : SECOND(b, at);
+        const float4 v = read4(a + at), w = SAME_PLACE ? same : SECOND(b, at);
         sums[0] += OPERATION::term(v.x, w.x), sums[1] += OPERATION::term(v.y, w.y);
         sums[2] += OPERATION::term(v.z, w.z), sums[3] += OPERATION::term(v.w, w.w);
     }
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) triplet(const float* __res
 #pragma unroll 4
     for (int at = threadIdx.x * VECTOR; at < COLUMNS; at += THREADS * VECTOR) {
 #if VECTOR == 4
-        const float4 a = load4(anchor + row + at), p = load4(positive + row + at), n = load4(negative + row + at);
+        const float4 a = read4(anchor + row + at), p = read4(positive + row + at), n = read4(negative + row + at);
         const float av[4] = {a.x, a.y, a.z, a.w}, pv[4] = {p.x, p.y, p.z, p.w}, nv[4] = {n.x, n.y, n.z, n.w};
 #else
         const float av[1] = {anchor[row + at]}, pv[1] = {positive[row + at]}, nv[1] = {negative[row + at]};

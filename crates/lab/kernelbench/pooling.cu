@@ -159,10 +159,10 @@ extern "C" __global__ void __launch_bounds__(256) strips(const float* __restrict
     const float* from = x + (plane * HEIGHT + (long long)row * KERNEL_H) * WIDTH;
 #if WIDTH % 4 == 0
     for (int at = threadIdx.x * 4; at < OUT_WIDTH * KERNEL_W; at += 256 * 4) {
-        float4 sum = load4(from + at);
+        float4 sum = read4(from + at);
 #pragma unroll
         for (int line = 1; line < KERNEL_H; line++) {
-            const float4 v = load4(from + (long long)line * WIDTH + at);
+            const float4 v = read4(from + (long long)line * WIDTH + at);
             sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
         }
         const float values[4] = {sum.x, sum.y, sum.z, sum.w};
