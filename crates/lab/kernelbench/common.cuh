@@ -101,3 +101,17 @@ __device__ inline float quotient(float x, float divisor, float reciprocal) {
     const float corrected = fmaf(fmaf(-near, divisor, x), reciprocal, near);
     return isfinite(corrected) ? corrected : near;
 }
+
+// Two numbers that a block tells others in one word, so that nobody sees one without the other. Before that the word is NOTHING, which are not the
+// bits of any number that arithmetic gives.
+#define NOTHING 0xffffffffffffffffull
+
+__device__ inline void tell(unsigned long long* to, float high, float low) {
+    const unsigned long long word = (unsigned long long)__float_as_uint(high) << 32 | __float_as_uint(low);
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(word) : "memory");
+}
+__device__ inline unsigned long long told(const unsigned long long* from) {
+    unsigned long long word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+    return word;
+}

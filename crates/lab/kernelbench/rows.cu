@@ -11,9 +11,6 @@
 #define FULL_SLICES (ALIGNED && VECTORS % SLICE == 0)
 #define TASKS (ROWS * PARTS)
 
-// What is there until a slice's statistics are: not the bits of any number that arithmetic gives.
-#define NOTHING 0xffffffffffffffffull
-
 // The statistics of some numbers: `centre` is their maximum or their mean, `sum` is that of the operation's terms.
 struct Statistics {
     float centre, sum;
@@ -75,16 +72,6 @@ __device__ inline Statistics together(float count, Statistics own) {
     }
     all.sum = warp_all<Sum>(own.sum);
     return all;
-}
-
-__device__ inline void tell(unsigned long long* to, Statistics own) {
-    const unsigned long long word = (unsigned long long)__float_as_uint(own.centre) << 32 | __float_as_uint(own.sum);
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(word) : "memory");
-}
-__device__ inline unsigned long long told(const unsigned long long* from) {
-    unsigned long long word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-    return word;
 }
 
 // How many numbers slice `part` has.
@@ -187,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) rows(const float
             const Statistics none = {OPERATION::maximum ? Max::identity() : 0.0f, 0.0f};
             own = together(lane < THREADS / WARP ? counts[lane] : 0.0f, lane < THREADS / WARP ? shared[lane] : none);
             if (lane == 0) {
-                tell(statistics + task, own);
+                tell(statistics + task, own.centre, own.sum);
             }
         }
         return;
