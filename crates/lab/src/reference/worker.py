@@ -68,8 +68,8 @@ def arguments_of(function, known, name):
 
 
 def time_on_gpu(job):
-    """Times a function as the kernel is timed: by events, with the second-level cache overwritten before each run, and with several
-    sets of inputs in turn."""
+    """Times a function as the kernel is timed: by events, with the L2 cache overwritten before each run, and
+    several sets of inputs in turn."""
     import numpy
 
     function = function_of(job)
@@ -116,7 +116,7 @@ def milliseconds(torch, device, function, sets, job):
     marks = []
     for run in range(job["runs"]):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        # This also keeps the GPU busy while the function's launches are given to it, so that the host is not what is timed.
+        # This also keeps the GPU busy while the launches are given to it, so that the host is not what is timed.
         flush.fill_(run % 256)
         start.record()
         function(**sets[run % len(sets)])
