@@ -40,12 +40,13 @@ __device__ inline void wait_all_but() { asm volatile("cp.async.wait_group %0;" :
 
 // A number as two that tensor cores can hold: 11 bits rounded to nearest, and the rest, whose last bits are ignored. Dekker's split needs three
 // operations of the floating-point units, which have nothing else to do; `cvt.rna.tf32` runs on the units that count addresses.
-// Beyond 2¹¹⁴ the product overflows; such a number stays whole, with the accuracy of tf32.
+// Beyond 2¹¹⁴ the product overflows: such numbers give NaN.
 __device__ inline void split(float x, unsigned& large, unsigned& small) {
-    const float wide = x * 8193.0f;
-    const float rounded = wide - (wide - x);
+    // Fused into one operation, the product would not be rounded, `rounded` would be x, and nothing would be left for `small`.
+    const float wide = __fmul_rn(x, 8193.0f);
+    const float rounded = __fsub_rn(wide, __fsub_rn(wide, x));
     large = __float_as_uint(rounded);
-    small = __float_as_uint(x - rounded);
+    small = __float_as_uint(__fsub_rn(x, rounded));
 }
 
 __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
