@@ -4,6 +4,8 @@
 //
 // A transpose with strides falls into phases, one for each remainder of a result's place by the strides. A phase is an ordinary
 // convolution with the taps that fit its remainder, so nothing is multiplied with the zeros between inputs.
+//
+// Where there are no strides, and one or two axes, `wgmma` does the same faster: convolution_wide.cuh.
 #include "common.cuh"
 #if SEPARABLE
 #include "depthwise.cuh"
@@ -39,6 +41,17 @@ __device__ inline float rounded(float x) {
     // Half of the last bit that tensor cores look at; they ignore the rest. One addition, where `cvt.rna.tf32` takes several clocks.
     return __uint_as_float(__float_as_uint(x) + 0x1000u);
 }
+
+// Addresses of shared memory are 32 bits, counted here once: as pointers they would be 64, and each access would convert one.
+__device__ inline unsigned shared_address(const void* pointer) {
+    unsigned address;
+    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(pointer));
+    return address;
+}
+
+#if HOPPER
+#include "convolution_wide.cuh"
+#else
 
 // Weights as the lanes of a fragment have them, rounded once: a lane then reads its part with one load.
 extern "C" __global__ void __launch_bounds__(256) arrange(const float* __restrict__ weight, float* __restrict__ fragments) {
@@ -83,13 +96,6 @@ __device__ inline void multiply(float (&c)[4], const float (&a)[FRAGMENT], const
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(b[0])));
 #endif
-}
-
-// Addresses of shared memory are 32 bits, counted here once: as pointers they would be 64, and each access would convert one.
-__device__ inline unsigned shared_address(const void* pointer) {
-    unsigned address;
-    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(pointer));
-    return address;
 }
 
 __device__ inline void copy_async(unsigned to, const float* from, bool there) {
@@ -308,3 +314,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
         __syncwarp();
     }
 }
+#endif
