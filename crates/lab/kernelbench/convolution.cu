@@ -139,18 +139,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
     const long long image = blockIdx.z;
     constexpr int across = ((OUT_WIDTH + PHASES_W - 1) / PHASES_W + WIDE - 1) / WIDE;
     constexpr int down = ((OUT_HEIGHT + PHASES_H - 1) / PHASES_H + HIGH - 1) / HIGH;
-    constexpr int layers = (OUT_DEPTH + PHASES_D - 1) / PHASES_D;
+    // Blocks whose results lie between each other's run at a time, so that the L2 cache makes whole lines of them.
     int block = blockIdx.x;
-    const int column = block % across * WIDE;
-    block /= across;
-    const int row = block % down * HIGH;
-    block /= down;
-    const int layer = block % layers;
-    block /= layers;
     const Axis in_width = {block % PHASES_W, PADDING_W, DILATION_W, PHASES_W};
     block /= PHASES_W;
     const Axis in_height = {block % PHASES_H, PADDING_H, DILATION_H, PHASES_H};
-    const Axis in_depth = {block / PHASES_H, PADDING_D, DILATION_D, PHASES_D};
+    block /= PHASES_H;
+    const Axis in_depth = {block % PHASES_D, PADDING_D, DILATION_D, PHASES_D};
+    block /= PHASES_D;
+    const int column = block % across * WIDE;
+    block /= across;
+    const int row = block % down * HIGH;
+    const int layer = block / down;
     const int least_h = LEAST(PADDING_H, KERNEL_H, DILATION_H, PHASES_H, in_height.phase);
     const int least_w = LEAST(PADDING_W, KERNEL_W, DILATION_W, PHASES_W, in_width.phase);
     const int top = row * WALK_H + least_h, left = column * WALK_W + least_w;
@@ -223,9 +223,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
+    // Where strides and dilations have a common divisor, some phases have no taps, and their results are zeros.
+    bool some = false, some_high = false;
+#pragma unroll
+    for (int kw = 0; kw < KERNEL_W; kw++) {
+        some |= HAS(in_width, kw);
+    }
+#pragma unroll
+    for (int kh = 0; kh < KERNEL_H; kh++) {
+        some_high |= HAS(in_height, kh);
+    }
+    const int stages = some && some_high ? CHUNKS * KERNEL_D : 0;
     fetch(0);
     int chunk = 0, kd = -1;
-    for (int stage = 0; stage < CHUNKS * KERNEL_D; stage++) {
+    for (int stage = 0; stage < stages; stage++) {
         chunk += kd + 1 == KERNEL_D;
         kd = kd + 1 == KERNEL_D ? 0 : kd + 1;
         fetch(stage + 1);
