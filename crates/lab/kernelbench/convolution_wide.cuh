@@ -1,10 +1,17 @@
-// Convolutions over one or two axes with strides of one, by `wgmma` of Hopper: here rows of the product are results side by side and columns are
+// Convolutions over one or two axes, by `wgmma` of Hopper: here rows of the product are results side by side and columns are
 // output channels. The instruction takes its rows from registers, so the patch of the input may lie in shared memory as the input itself
 // does; a thread has neighbouring results, whose taps are neighbours as well, and reads each number once for all taps of a line. Columns
 // come from shared memory, where they lie as the instruction wants them, because `arrange_wide` wrote them so.
-// A transpose is such a convolution with its taps in reverse.
+// A transpose without strides is such a convolution with its taps in reverse.
 
 #define WIDE_THREADS 256
+#if TRANSPOSED
+#define STEP_H 1
+#define STEP_W 1
+#else
+#define STEP_H STRIDE_H
+#define STEP_W STRIDE_W
+#endif
 // Warpgroups have 64 rows a tile, and two of them fill a block.
 #define PIXELS (128 * TILES)
 // The results side by side of a thread.
@@ -14,7 +21,7 @@
 // A line of taps of all channels of a stage, in numbers.
 #define LINE (SUBS * KERNEL_W * 8 * OUTS)
 // Taps whose operands are in registers at a time: fewer if they share less of them.
-#define AT_ONCE (DILATION_W > 1 ? 2 : 4)
+#define AT_ONCE (DILATION_W > 1 || STEP_W > 1 ? 2 : 4)
 #define LANES_OF (WIDE_THREADS / CHANNELS)
 #define PIECES (PATCH_HIGH * PATCH_WIDE / PIECE)
 #define COPIES ((PIECES + LANES_OF - 1) / LANES_OF)
@@ -115,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
     const int column = block % across * WIDE, row = block / across * HIGH;
     // Patches begin at a multiple of four.
     constexpr int shift = (-(REACH_LEFT) % 4 + 4) % 4;
-    const int top = row - (REACH_TOP), left = column - (REACH_LEFT) - shift;
+    const int top = row * STEP_H - (REACH_TOP), left = column * STEP_W - (REACH_LEFT) - shift;
     const float* input = x + (image * GROUPS + part) * (long long)INPUTS * (HEIGHT * WIDTH);
     const float* weights = lines + (long long)(part * ROW_BLOCKS + row_block) * (STAGES * KERNEL_H * LINE);
 
@@ -157,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
         sums[i / (OUTS / 2)][i % (OUTS / 2)] = 0.0f;
     }
     const int at = warp * 16 * TILES + NEAR * group;
-    const unsigned place = 4 * (turn * PITCH + at / WIDE * PATCH_WIDE + at % WIDE);
+    const unsigned place = 4 * (turn * PITCH + at / WIDE * STEP_H * PATCH_WIDE + at % WIDE * STEP_W);
     // The offsets between pieces of four along the depth, and between eights of columns.
     constexpr unsigned long long layout = (unsigned long long)OUTS << 16 | 8ull << 32;
 
@@ -192,12 +199,13 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
                 constexpr int most = (AT_ONCE < KERNEL_W ? AT_ONCE : KERNEL_W) - 1;
                 // The numbers that these taps need, from a multiple of NEAR on.
                 const int start = (shift + begin * DILATION_W) / NEAR * NEAR;
-                const int last = shift + min(begin + most, KERNEL_W - 1) * DILATION_W + NEAR;
-                unsigned window[2][(3 + most * DILATION_W + 2 * NEAR) / NEAR][NEAR];
+                const int last = shift + min(begin + most, KERNEL_W - 1) * DILATION_W + (NEAR - 1) * STEP_W + 1;
+                constexpr int pieces = (3 + most * DILATION_W + (NEAR - 1) * STEP_W + NEAR) / NEAR;
+                unsigned window[2][pieces][NEAR];
 #pragma unroll
                 for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
-                    for (int i = 0; i < (3 + most * DILATION_W + 2 * NEAR) / NEAR; i++) {
+                    for (int i = 0; i < pieces; i++) {
                         if (start + i * NEAR < last) {
                             load_near(window[upper][i], patch + 4 * ((sub * 8 + upper * 4) * PITCH + start + i * NEAR));
                         }
@@ -212,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
 #pragma unroll
                         for (int i = 0; i < 4; i++) {
                             if (begin + tap < KERNEL_W) {
-                                const int from = shift + (begin + tap) * DILATION_W + 2 * tile + i % 2 - start;
+                                const int from = shift + (begin + tap) * DILATION_W + (2 * tile + i % 2) * STEP_W - start;
                                 rows[tap][tile][i] = window[i / 2][from / NEAR][from % NEAR] + 0x1000u;
                             }
                         }
