@@ -146,16 +146,20 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
             }
         }
     };
+    // A line is copied by the copy engine, which `wgmma` reads after without a fence, and which one thread starts.
+    __shared__ unsigned long long landed[SLOTS];
     auto copy_line = [&](int line) {
-        const float* from = weights + (long long)line * LINE;
-        const unsigned to = columns + 4 * (line % SLOTS * LINE);
-#pragma unroll
-        for (int i = 0; i < (LINE / 4 + WIDE_THREADS - 1) / WIDE_THREADS; i++) {
-            const int at = (i * WIDE_THREADS + threadIdx.x) * 4;
-            if (LINE / 4 % WIDE_THREADS == 0 || at < LINE) {
-                copy_piece<16>(to + 4 * at, from + at, true);
-            }
-        }
+        const unsigned to = columns + 4 * (line % SLOTS * LINE), barrier = shared_address(landed + line % SLOTS);
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(4 * LINE) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                     "l"(weights + (long long)line * LINE), "n"(4 * LINE), "r"(barrier)
+                     : "memory");
+    };
+    auto wait_line = [&](int line) {
+        asm volatile("{\n.reg .pred done;\nAGAIN_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra AGAIN_%=;\n}" ::"r"(
+                         shared_address(landed + line % SLOTS)),
+                     "r"(line / SLOTS & 1)
+                     : "memory");
     };
 
     float sums[TILES][OUTS / 2];
@@ -168,27 +172,29 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
     // The offsets between pieces of four along the depth, and between eights of columns.
     constexpr unsigned long long layout = (unsigned long long)OUTS << 16 | 8ull << 32;
 
-    copy_patch(0);
-#pragma unroll
-    for (int line = 0; line < SLOTS - 1; line++) {
-        if (line < STAGES * KERNEL_H) {
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < SLOTS; i++) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(landed + i)) : "memory");
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        for (int line = 0; line < SLOTS - 1 && line < STAGES * KERNEL_H; line++) {
             copy_line(line);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
     }
+    copy_patch(0);
     int stage = 0, kh = 0;
     for (int line = 0; line < STAGES * KERNEL_H; line++) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(SLOTS - 2) : "memory");
-        // What was copied is for `wgmma` to see, and all have multiplied with what is overwritten next.
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        if (kh == 0) {
+            asm volatile("cp.async.wait_all;" ::: "memory");
+        }
+        // The patch has landed for all, and all have multiplied with what is overwritten next.
         __syncthreads();
+        if (threadIdx.x == 0 && line + SLOTS - 1 < STAGES * KERNEL_H) {
+            copy_line(line + SLOTS - 1);
+        }
         if (kh == 0 && stage + 1 < STAGES) {
             copy_patch(stage + 1);
         }
-        if (line + SLOTS - 1 < STAGES * KERNEL_H) {
-            copy_line(line + SLOTS - 1);
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");
 
         const unsigned patch = patches + 4 * (stage % 2 * CHANNELS * PITCH + kh * DILATION_H * PATCH_WIDE) + place;
         const unsigned slot = columns + 4 * (line % SLOTS * LINE);
@@ -225,6 +231,9 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
                             }
                         }
                     }
+                }
+                if (sub == 0 && begin == 0) {
+                    wait_line(line);
                 }
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
