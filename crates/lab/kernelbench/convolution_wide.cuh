@@ -146,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
             }
         }
     };
+#if ENGINE
     // A line is copied by the copy engine, which `wgmma` reads after without a fence, and which one thread starts.
     __shared__ unsigned long long landed[SLOTS];
     auto copy_line = [&](int line) {
@@ -162,6 +163,21 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
                      : "memory");
     };
 
+#else
+    // By all threads, which then need no barrier of their own for it: a stage of one line waits for its patch anyway.
+    auto copy_line = [&](int line) {
+        const float* from = weights + (long long)line * LINE;
+        const unsigned to = columns + 4 * (line % SLOTS * LINE);
+#pragma unroll
+        for (int i = 0; i < (LINE / 4 + WIDE_THREADS - 1) / WIDE_THREADS; i++) {
+            const int at = (i * WIDE_THREADS + threadIdx.x) * 4;
+            if (LINE / 4 % WIDE_THREADS == 0 || at < LINE) {
+                copy_piece<16>(to + 4 * at, from + at, true);
+            }
+        }
+    };
+#endif
+
     float sums[TILES][OUTS / 2];
 #pragma unroll
     for (int i = 0; i < TILES * OUTS / 2; i++) {
@@ -172,6 +188,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
     // The offsets between pieces of four along the depth, and between eights of columns.
     constexpr unsigned long long layout = (unsigned long long)OUTS << 16 | 8ull << 32;
 
+#if ENGINE
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(landed + i)) : "memory");
@@ -182,14 +199,23 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
         }
     }
     copy_patch(0);
+#else
+    static_assert(KERNEL_H == 1 && SLOTS == 2, "a line a stage");
+    copy_patch(0);
+    copy_line(0);
+#endif
     int stage = 0, kh = 0;
     for (int line = 0; line < STAGES * KERNEL_H; line++) {
         if (kh == 0) {
             asm volatile("cp.async.wait_all;" ::: "memory");
+#if !ENGINE
+            // What threads have copied is for `wgmma` to see.
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
         }
         // The patch has landed for all, and all have multiplied with what is overwritten next.
         __syncthreads();
-        if (threadIdx.x == 0 && line + SLOTS - 1 < STAGES * KERNEL_H) {
+        if ((!ENGINE || threadIdx.x == 0) && line + SLOTS - 1 < STAGES * KERNEL_H) {
             copy_line(line + SLOTS - 1);
         }
         if (kh == 0 && stage + 1 < STAGES) {
@@ -232,9 +258,11 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, TILES * OUTS > 128 ? 
                         }
                     }
                 }
+#if ENGINE
                 if (sub == 0 && begin == 0) {
                     wait_line(line);
                 }
+#endif
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
                 for (int tap = 0; tap <= most; tap++) {
