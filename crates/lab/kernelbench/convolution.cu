@@ -5,6 +5,9 @@
 // A transpose with strides falls into phases, one for each remainder of a result's place by the strides. A phase is an ordinary
 // convolution with the taps that fit its remainder, so nothing is multiplied with the zeros between inputs.
 //
+// With EXACT an operand is two numbers in tf32, and three products have the accuracy of f32, as in product.cuh: PyTorch computes some
+// convolutions in f32, those of three input channels and some with groups.
+//
 // Where there are no strides, and one or two axes, `wgmma` does the same faster: convolution_wide.cuh.
 #include "common.cuh"
 #if SEPARABLE
@@ -38,6 +41,9 @@
 #define TAPS (KERNEL_D * KERNEL_H * KERNEL_W)
 
 __device__ inline float rounded(float x) {
+#if EXACT
+    return x;
+#endif
     // Half of the last bit that tensor cores look at; they ignore the rest. One addition, where `cvt.rna.tf32` takes several clocks.
     return __uint_as_float(__float_as_uint(x) + 0x1000u);
 }
@@ -97,6 +103,16 @@ __device__ inline void multiply(float (&c)[4], const float (&a)[FRAGMENT], const
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(b[0])));
 #endif
 }
+
+#if EXACT
+// What is left of a number without the part of it that tensor cores look at; `x` becomes that part.
+__device__ inline float split(float& x) {
+    const unsigned large = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+    const float small = __fsub_rn(x, __uint_as_float(large));
+    x = __uint_as_float(large);
+    return small;
+}
+#endif
 
 __device__ inline void copy_async(unsigned to, const float* from, bool there) {
     const int bytes = there ? 4 : 0;
@@ -266,6 +282,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
                             b[i][k] = rounded(shared_load(tap + places[i] + 16 * k * PITCH));
                         }
                     }
+#if EXACT
+                    float small_b[COLUMNS][STEP_K / 4];
+#pragma unroll
+                    for (int i = 0; i < COLUMNS * STEP_K / 4; i++) {
+                        small_b[i / (STEP_K / 4)][i % (STEP_K / 4)] = split(b[i / (STEP_K / 4)][i % (STEP_K / 4)]);
+                    }
+#endif
 #pragma unroll
                     for (int tile = 0; tile < TALL; tile++) {
                         const float* from = stage_weights + ((kh * KERNEL_W + kw) * TALL + tile) * WARP * FRAGMENT;
@@ -277,10 +300,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
                         const float2 v = __ldg(reinterpret_cast<const float2*>(from));
                         a[0] = v.x, a[1] = v.y;
 #endif
+#if EXACT
+                        float small_a[FRAGMENT];
+#pragma unroll
+                        for (int i = 0; i < FRAGMENT; i++) {
+                            small_a[i] = split(a[i]);
+                        }
+#pragma unroll
+                        for (int i = 0; i < COLUMNS; i++) {
+                            // Tensor cores round sums towards zero: they add up one tap, and ordinary additions the taps.
+                            float fresh[4] = {};
+                            multiply(fresh, small_a, b[i]);
+                            multiply(fresh, a, small_b[i]);
+                            multiply(fresh, a, b[i]);
+#pragma unroll
+                            for (int k = 0; k < 4; k++) {
+                                sums[tile][i][k] += fresh[k];
+                            }
+                        }
+#else
 #pragma unroll
                         for (int i = 0; i < COLUMNS; i++) {
                             multiply(sums[tile][i], a, b[i]);
                         }
+#endif
                     }
                 }
             }
