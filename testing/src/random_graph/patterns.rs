@@ -79,7 +79,18 @@ impl Generator<'_, '_> {
         let extra = self.visibility(&name, [q, k], &op)?;
         op.log_sum_exp = self.choices.below(4) == 3;
         let inputs: Vec<ValueId> = [q, k, v].into_iter().chain(extra).collect();
-        let results = self.g.node(&name, Op::Attention(op), &inputs)?;
+        let results = self.g.node(&name, Op::Attention(op.clone()), &inputs)?;
+        if op.log_sum_exp && self.choices.yes() {
+            self.kinds.push("attention backward");
+            // The queries are as good a gradient as any.
+            let forward: Vec<ValueId> = inputs.iter().chain(&results).copied().collect();
+            let gradients = self.g.attention_backward(&format!("{name}.backward"), &forward, q, op)?;
+            // A step along them, as a result: a gradient of a single key is nothing but rounding.
+            for ((gradient, from), of) in gradients.into_iter().zip([q, k, v]).zip(["q", "k", "v"]) {
+                let moved = self.g.add(&format!("{name}.moved_{of}"), from, gradient)?;
+                self.g.output(&format!("{name}.moved_{of}"), moved)?;
+            }
+        }
         if let Some(&sums) = results.get(1) {
             self.kinds.push("log-sum-exp");
             self.g.output(&format!("{name}.sums"), sums)?;
