@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use super::problem::{Problem, argument};
+use super::{
+    hopper::{can_map, tensor_map},
+    problem::{Problem, argument},
+};
 use crate::{
     Architecture, Chip, CudaError,
-    kernels::{Argument, Call, Implementation, Kernel, KernelSet, Launch, Places, Source, names::type_name},
+    kernels::{
+        Argument, Call, DevicePointer, Implementation, Kernel, KernelSet, Launch, Places, Source, TensorMap,
+        names::type_name,
+    },
     launch::{
         arguments,
         limits::{long, summed},
@@ -25,6 +31,9 @@ const SOURCE_QUERIES: Source =
 const SOURCE_KEYS: Source =
     Source { path: "attention/backward_keys.cu", text: include_str!("backward_keys.cu") };
 
+const SOURCE_HOPPER: Source =
+    Source { path: "attention/backward_hopper.cu", text: include_str!("backward_hopper.cu") };
+
 /// Threads of a block that looks at rows, and warps of one of the plain kernel.
 const ROW_THREADS: usize = 256;
 const WARPS: usize = 8;
@@ -41,6 +50,7 @@ pub(super) fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> V
     let Some(problem) = Backward::of(call).map(Arc::new) else { return Vec::new() };
     let mut offered: Vec<Box<dyn Implementation>> = Vec::new();
     if set == KernelSet::Fused {
+        offered.extend(Hopper::offered(&problem, chip).map(|hopper| Box::new(hopper) as _));
         offered.extend(Tiles::offered(&problem, chip).into_iter().map(|tiles| Box::new(tiles) as _));
     }
     offered.push(Box::new(Plain { problem }));
@@ -354,5 +364,122 @@ unsafe impl Implementation for Tiles {
             launches.push(launch);
         }
         Ok(launches)
+    }
+}
+
+/// Warpgroups of 64 rows of a block on Hopper, the widest head whose sums of keys and values fit their registers, and the most
+/// buffers for tiles: more would wait for nothing.
+const WARPGROUPS: usize = 2;
+const WIDEST_ON_HOPPER: usize = 128;
+const MOST_STAGES: usize = 4;
+
+/// With Hopper's wgmma and TMA, warp-specialised.
+#[derive(Debug)]
+struct Hopper {
+    problem: Arc<Backward>,
+    of_queries: Cut,
+    of_keys: Cut,
+}
+
+impl Hopper {
+    /// The cut for a problem, if TMA and the registers take it.
+    fn offered(problem: &Arc<Backward>, chip: &Chip) -> Option<Hopper> {
+        let head_dim = problem.op().head_dim;
+        let works = problem.queries() > 0 && problem.key_sequences() > 0;
+        if !works
+            || !can_map(&problem.forward, chip)
+            || head_dim > WIDEST_ON_HOPPER
+            || problem.op().mask_operand().is_some()
+        {
+            return None;
+        }
+        // Half a channel's sums of a thread, twice for keys, and half a row's weight and gradient.
+        let [queries, keys] = if head_dim <= 64 { [128, 64] } else { [64, 32] };
+        let cut = |others: usize, keys: bool| {
+            let cuts = (2..=MOST_STAGES).rev().map(|stages| Cut { rows: 64 * WARPGROUPS, others, stages });
+            let mut fitting =
+                cuts.filter(|&cut| Hopper::shared_bytes(head_dim, cut, keys) <= chip.shared_bytes as usize);
+            fitting.next()
+        };
+        Some(Hopper { problem: problem.clone(), of_queries: cut(queries, false)?, of_keys: cut(keys, true)? })
+    }
+
+    /// Shared memory of a block: rows of whole blocks of 64 channels, what is known of queries if they are the others, and barriers.
+    fn shared_bytes(head_dim: usize, cut: Cut, keys: bool) -> usize {
+        let columns = if keys { cut.others * ROW_BYTES } else { 0 };
+        let tile = head_dim.div_ceil(64) * 128 * 2 * cut.others + columns;
+        head_dim.div_ceil(64) * 128 * 2 * cut.rows + cut.stages * tile + 8 * (1 + 2 * cut.stages)
+    }
+
+    /// The map of the gradient of the attention's result.
+    fn map_of_dy(&self, places: &Places, rows: usize) -> TensorMap {
+        let operand = self.problem.first_result + 2;
+        let forward = &self.problem.forward;
+        let shape = &forward.inputs[operand].shape;
+        let element = forward.dtype(operand).size();
+        let (heads, head_dim, row) =
+            (self.problem.op().heads, self.problem.op().head_dim, shape[2] * element);
+        TensorMap {
+            address: places.inputs[operand],
+            dtype: forward.dtype(operand),
+            rank: 4,
+            extents: [head_dim as u64, heads as u64, shape[1] as u64, shape[0] as u64, 1],
+            strides: [(head_dim * element) as u64, row as u64, (shape[1] * row) as u64, 0],
+            tile: [64, 1, rows as u32, 1, 1],
+            swizzle: 128,
+        }
+    }
+
+    fn launch(&self, places: &Places, cut: Cut, keys: bool) -> Result<Launch, CudaError> {
+        let problem = &self.problem;
+        let forward = &problem.forward;
+        let mut kernel = problem
+            .specialised(Kernel::new(SOURCE_HOPPER, "backward_hopper"), problem.is_folded())
+            .with("ELEMENT", type_name(forward.dtype(0)))
+            .with("KEYS", u8::from(keys))
+            .with("WARPGROUPS", WARPGROUPS)
+            .with("OTHERS", cut.others)
+            .with("STAGES", cut.stages);
+        kernel.hot = true;
+        let map = |operand: usize, rows: usize| tensor_map(forward, places, operand, rows);
+        let of_queries = |rows: usize| [map(0, rows), self.map_of_dy(places, rows)];
+        let of_keys = |rows: usize| [map(1, rows), map(2, rows)];
+        let (maps, sequences, length) = if keys {
+            ([of_keys(cut.rows), of_queries(cut.others)], problem.key_sequences(), forward.extents.keys)
+        } else {
+            ([of_queries(cut.rows), of_keys(cut.others)], forward.sequences(), forward.extents.queries)
+        };
+        let mut arguments: Vec<Argument> = maps.into_iter().flatten().map(Argument::from).collect();
+        arguments.extend(problem.operands(places));
+        let gradients = if keys {
+            [places.outputs[1], places.outputs[2]]
+        } else {
+            [places.outputs[0], DevicePointer::NULL]
+        };
+        arguments.extend(arguments![gradients[0], gradients[1], problem.of_keys(), problem.argument()?]);
+        let grid = forward.grid(sequences.saturating_mul(length.div_ceil(cut.rows)))?;
+        let mut launch = Launch::new(kernel, grid, 128 * (WARPGROUPS as u32 + 1), arguments);
+        launch.shared_bytes = Hopper::shared_bytes(problem.op().head_dim, cut, keys) as u32;
+        Ok(launch)
+    }
+}
+
+// SAFETY: the arguments are those of the kernels; the tensor maps and the extents are those of the call's tensors; the workspace holds a
+// row for each query of each head.
+unsafe impl Implementation for Hopper {
+    fn name(&self) -> String {
+        format!("backward hopper {}x{}", self.of_keys.rows, self.of_keys.others)
+    }
+
+    fn workspace(&self) -> usize {
+        self.problem.workspace()
+    }
+
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        Ok(vec![
+            self.problem.rows(places, self.problem.is_folded())?,
+            self.launch(places, self.of_queries, false)?,
+            self.launch(places, self.of_keys, true)?,
+        ])
     }
 }
