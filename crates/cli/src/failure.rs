@@ -184,6 +184,9 @@ pub enum Failure {
     /// Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
+    /// Ctrl-C in work that says more of it than that.
+    #[error("{0}")]
+    InterruptedWith(&'static str),
     /// Ctrl-C in a download.
     #[error("interrupted; what has arrived is kept, and the same command continues from there")]
     InterruptedDownload,
@@ -359,6 +362,7 @@ impl Failure {
             Failure::Kernels(_) => "kernels",
             Failure::Generate(_) | Failure::SomeClips { .. } => "generate",
             Failure::Interrupted
+            | Failure::InterruptedWith(_)
             | Failure::InterruptedDownload
             | Failure::InterruptedBench { .. }
             | Failure::InterruptedClips { .. } => "interrupted",
@@ -405,6 +409,7 @@ impl Failure {
         match self {
             _ if self.is_usage() => EXIT_USAGE,
             Failure::Interrupted
+            | Failure::InterruptedWith(_)
             | Failure::InterruptedDownload
             | Failure::InterruptedBench { .. }
             | Failure::InterruptedClips { .. } => EXIT_INTERRUPTED,
@@ -417,13 +422,17 @@ impl Failure {
         }
     }
 
-    /// The same failure, which kept `kinora sim` from running the kernel, unless the command line is wrong, it ran and has
-    /// bugs, or nobody waits for it any more.
+    /// The same failure, which kept `kinora sim` or `kinora lab` from running the kernel, unless the command line is wrong, it ran and
+    /// has bugs, or nobody waits for it any more.
     #[cfg(feature = "simulator")]
     #[must_use]
     pub fn not_run(self) -> Failure {
         match self {
-            Failure::Found { .. } | Failure::After { .. } | Failure::StandardOutput(_) => self,
+            Failure::Found { .. }
+            | Failure::LabFound { .. }
+            | Failure::LabNotRun(_)
+            | Failure::After { .. }
+            | Failure::StandardOutput(_) => self,
             failure if [EXIT_USAGE, EXIT_INTERRUPTED].contains(&failure.exit_code()) => failure,
             failure => Failure::NotRun(Box::new(failure)),
         }

@@ -29,6 +29,9 @@ static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 /// Whether a download is under way, of which a part stays.
 static DOWNLOADING: AtomicBool = AtomicBool::new(false);
 
+/// What is said of work of which something stays, or which has no other end.
+static WORDS: OnceLock<&str> = OnceLock::new();
+
 /// The work that the first request stops.
 static STOPS: Mutex<Option<Stop>> = Mutex::new(None);
 
@@ -78,6 +81,12 @@ pub fn set_downloading(downloading: bool) {
     DOWNLOADING.store(downloading, SeqCst);
 }
 
+/// Names what is said if the program ends now. A program runs one command, which has one.
+#[cfg(feature = "simulator")]
+pub fn set_words(words: &'static str) {
+    let _ = WORDS.set(words);
+}
+
 /// Says which of several clips are finished, or have failed: if the program ends now, their files are kept and they are reported.
 pub fn set_clips(reports: &[Value], made: usize, asked: usize) {
     let clips = Clips { reports: reports.to_vec(), made, asked };
@@ -107,8 +116,8 @@ pub fn control_flow() -> ControlFlow<()> {
 /// arrives meanwhile takes effect afterwards.
 pub fn uninterrupted<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     // Asked again within: the listener may just have found that the program can end at once.
-    let result = to_completion(|| if requested() { Err(Failure::Interrupted) } else { work() });
-    if requested() { Err(Failure::Interrupted) } else { result }
+    let result = to_completion(|| if requested() { Err(interrupted()) } else { work() });
+    if requested() { Err(interrupted()) } else { result }
 }
 
 /// The same for work that is done even after a request to end. The caller checks whether there was one.
@@ -186,13 +195,18 @@ fn end(json: bool) -> ! {
     let clips = CLIPS.lock().unwrap_or_else(PoisonError::into_inner).take();
     let failure = match (DOWNLOADING.load(SeqCst), clips) {
         (true, _) => Failure::InterruptedDownload,
-        (false, None) => Failure::Interrupted,
+        (false, None) => interrupted(),
         (false, Some(Clips { reports, made, asked })) => {
             Failure::InterruptedClips { made, asked }.after(json!({ "clips": reports }))
         }
     };
     failure.report(json);
     exit()
+}
+
+/// The interruption, in the words for what the program does.
+fn interrupted() -> Failure {
+    WORDS.get().map_or(Failure::Interrupted, |words| Failure::InterruptedWith(words))
 }
 
 /// Exits without the libraries' own work at the end: threads are still computing, with what these would take down.

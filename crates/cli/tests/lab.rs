@@ -66,7 +66,7 @@ fn a_new_kernel_passes_and_a_mistake_is_found() {
     assert!(!text.contains('\x1b'), "{text}");
 
     // Again, it would replace what is there.
-    lab(&place, &["new", "sum"]).must_fail(1, &["exists already"]);
+    lab(&place, &["new", "sum"]).must_fail(3, &["exists already"]);
     lab(&place, &["new", "sum", "--like", "nothing"]).must_fail(2, &["reduction"]);
     lab(&place, &["new", "../up"]).must_fail(2, &["not a name"]);
 
@@ -96,7 +96,7 @@ fn what_cannot_be_run_has_an_exit_code_of_its_own() {
     let task = fs::read_to_string(place.folder.path().join("scale/task.toml")).unwrap();
     place.write("scale/task.toml", task.replace("block = 256", "blok = 256").as_bytes());
     lab(&place, &["run", "scale"]).must_fail(3, &["task.toml:", "blok"]);
-    place.write("scale/task.toml", task.replace("n = [1, 1024", "n = [1_000_000_000_000, 1024").as_bytes());
+    place.write("scale/task.toml", task.replace("n = [1024, 1", "n = [1_000_000_000_000, 1").as_bytes());
     lab(&place, &["run", "scale"]).must_fail(3, &["TB"]);
     place.write("scale/task.toml", task.as_bytes());
     place.write("scale/scale.cu", b"__global__ void axpy() { mistake; }");
@@ -164,11 +164,25 @@ fn arrays_go_in_and_out() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(place.read("out/out.npy").starts_with(b"\x93NUMPY"));
     lab(&place, &["run", "scale", "--results", "out", "--no-time"])
-        .must_fail(1, &["exists already", "--force"]);
+        .must_fail(3, &["exists already", "--force"]);
     // The result is what another kernel takes, and must give back.
-    place.write("copy.cu", b"__global__ void copy(const float *x, float *y) { *y = *x; }");
-    let words =
-        ["run", "copy.cu", "--grid", "1", "--block", "1", "--argument", "x", "--argument", "y", "--no-time"];
+    place.write(
+        "copy.cu",
+        b"__global__ void copy(const float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }",
+    );
+    let words = [
+        "run",
+        "copy.cu",
+        "--grid",
+        "1",
+        "--block",
+        "1024",
+        "--argument",
+        "x",
+        "--argument",
+        "y",
+        "--no-time",
+    ];
     let files = ["--input", "x=out/out.npy", "--output", "y=out/out.npy"];
     let ran = lab(&place, &[&words[..], &files].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -231,7 +245,7 @@ fn a_sparse_matrix_is_multiplied_by_every_kernel() {
     assert_eq!(found["measured"], false);
     let kernels = found["kernels"].as_array().unwrap();
     let named = |name: &str| kernels.iter().find(|kernel| kernel["kernel"] == name).unwrap();
-    for name in ["scalar", "vector, 8 lanes", "merge", "adaptive"] {
+    for name in ["scalar", "vector, 8 lanes", "merge", "adaptive, 4 a thread", "adaptive, 12 a thread"] {
         assert_eq!(named(name)["checked_rows"], 2000, "{name}");
         assert_eq!(named(name)["difference"]["wrong_rows"], 0, "{name}");
         assert!(named(name)["seconds"].as_f64().unwrap() > 1e-6, "{name}");
@@ -264,4 +278,112 @@ fn a_sparse_matrix_is_multiplied_by_every_kernel() {
     for wrong in [&["spmv"][..], &["spmv", "--generate", "web:rows=3"], &["spmv", "small.mtx", "--suite"]] {
         assert_eq!(lab(&place, wrong).code, Some(2), "{wrong:?}");
     }
+}
+
+/// Files beside the answer: a folder is made, nothing is replaced unasked, and a wrong kernel has a page too.
+#[test]
+fn files_are_written_whole_or_not_at_all() {
+    let place = Studio::new();
+    lab(&place, &["new", "axpy"]);
+    let ran = lab(&place, &["run", "axpy", "--no-time", "--results", "out/deep", "--html", "axpy.html"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(place.folder.path().join("out/deep/out.npy").is_file());
+    let page = fs::read_to_string(place.folder.path().join("axpy.html")).unwrap();
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains("right") && page.contains("id=L10"),
+        "{page}"
+    );
+    // What exists is no wrong kernel: it has another exit code, and the kernel is not even run.
+    for words in [["--html", "axpy.html"], ["--results", "out/deep"]] {
+        let again = lab(&place, &[&["run", "axpy", "--no-time"][..], &words].concat());
+        assert_eq!(again.code, Some(3), "{again:?}");
+        assert!(again.stderr.contains("exists already") && again.text().is_empty(), "{again:?}");
+    }
+    let source = place.folder.path().join("axpy/axpy.cu");
+    let wrong = fs::read_to_string(&source).unwrap().replace("i < n", "i <= n").replace("a * x[i]", "x[i]");
+    fs::write(&source, wrong).unwrap();
+    let ran = lab(&place, &["run", "axpy", "--html", "axpy.html", "--force", "--json"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.text().contains("\"verdict\":\"wrong\""), "{}", ran.text());
+    let page = fs::read_to_string(place.folder.path().join("axpy.html")).unwrap();
+    assert!(page.contains("OutOfBounds") && page.contains("class=found"), "{page}");
+    // What an earlier size had is not told at length again.
+    let ran = lab(&place, &["run", "axpy", "--no-time"]);
+    let text = ran.text();
+    // Two reads and a write go astray at the line.
+    assert_eq!(text.matches("check the index against the extent").count(), 3, "{text}");
+    assert_eq!(text.matches("OutOfBounds at axpy/axpy.cu:10 in axpy, as before").count(), 2, "{text}");
+    assert!(text.contains("> 10 |") && text.contains("as before") && text.contains("which has"), "{text}");
+}
+
+/// A reference that does not end is ended, with what it has started, also when the program is asked to end.
+#[test]
+#[cfg(unix)]
+fn a_reference_does_not_outlive_the_program() {
+    let place = Studio::new();
+    lab(&place, &["new", "axpy"]);
+    let task = fs::read_to_string(place.folder.path().join("axpy/task.toml")).unwrap();
+    let task = task.replace("expression = \"a * x + y\"", "python = \"reference.py\"\nseconds = 1");
+    fs::write(place.folder.path().join("axpy/task.toml"), &task).unwrap();
+    let reference = "import os, time\nif os.fork() == 0:\n    time.sleep(3)\n    open('alive', 'w')\nelse:\n    time.sleep(3)\n";
+    fs::write(place.folder.path().join("axpy/reference.py"), reference).unwrap();
+    let started = Instant::now();
+    let ran = lab(&place, &["run", "axpy", "--no-time"]);
+    if no_compiler(&ran) || ran.text().contains("cannot be started") {
+        return;
+    }
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(
+        ran.text().contains("more than 1 seconds") && ran.text().contains("other sizes were not run"),
+        "{ran:?}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    fs::write(place.folder.path().join("axpy/task.toml"), task.replace("seconds = 1", "seconds = 60"))
+        .unwrap();
+    let mut running =
+        command(&place).args(["run", "axpy"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(1200));
+    let asked =
+        std::process::Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    thread::sleep(Duration::from_secs(3));
+    assert!(!place.folder.path().join("alive").exists(), "what the reference has started goes on");
+}
+
+/// A search goes on where it was stopped, and says so.
+#[test]
+fn parameters_are_searched() {
+    let place = Studio::new();
+    lab(&place, &["new", "axpy"]);
+    let ran = lab(&place, &["tune", "axpy"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("// tune: TILE = 64, 128"), "{ran:?}");
+    let (source, task) =
+        (place.folder.path().join("axpy/axpy.cu"), place.folder.path().join("axpy/task.toml"));
+    let text = fs::read_to_string(&source).unwrap();
+    fs::write(
+        &source,
+        format!("// tune: BLOCK = 64, 2048, 256\n#ifndef BLOCK\n#define BLOCK 256\n#endif\n{text}"),
+    )
+    .unwrap();
+    let text = fs::read_to_string(&task).unwrap();
+    let text = text.replace("ceil(n / 256)", "ceil(n / BLOCK)").replace("block = 256", "block = \"BLOCK\"");
+    fs::write(&task, text.replace("[constants]", "[constants]\nBLOCK = 256")).unwrap();
+    let ran = lab(&place, &["tune", "axpy", "--json"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let answer: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+    assert_eq!(answer["variants"].as_array().unwrap().len(), 3);
+    assert_eq!(answer["variants"][0]["right"], true);
+    assert_eq!(answer["best"], answer["variants"][0]);
+    assert!(answer["variants"][2]["problem"].as_str().unwrap().contains("1024"), "{answer}");
+    assert!(place.folder.path().join("axpy/tune.json").is_file());
+    let again = lab(&place, &["tune", "axpy"]);
+    assert!(again.text().contains("best, as predicted on H200: BLOCK="), "{again:?}");
 }

@@ -1,10 +1,10 @@
-// Reductions over an axis that is not the last one: x is [outer][LENGTH][INNER]. A warp reads 32 neighbouring columns at a time, so
-// every sector is used; a block's four teams share the rows of its 128 columns. The limit is memory: 4 bytes a number.
+// Reductions over an axis that is not the last one: x is [outer][LENGTH][INNER]. The limit is memory: 4 bytes a number. A warp reads 512 bytes at a
+// time from whole lines, whatever INNER is: rows that are a multiple of four apart begin at the same place of a vector, so each of a block's
+// warps has such rows, and its vectors begin up to three columns before the block's. Columns come together in shared memory.
 #include "common.cuh"
 
-#define COLUMNS 128
-#define TEAMS 4
-#define UNROLL 8
+#define TEAMS 8
+#define COLUMNS 125
 
 struct SumOf {
     static __device__ float first() { return 0.0f; }
@@ -26,84 +26,133 @@ struct Smallest {
 };
 
 #if !NORM
-extern "C" __global__ void __launch_bounds__(COLUMNS * TEAMS) reduce_axis(const float* __restrict__ x,
 #if INDEX
-    long long* __restrict__ y
+typedef long long Result;
 #else
-    float* __restrict__ y
+typedef float Result;
 #endif
-) {
-    __shared__ float partial[TEAMS][COLUMNS];
-    const int own = threadIdx.x % COLUMNS, team = threadIdx.x / COLUMNS;
-    const int column = blockIdx.x * COLUMNS + own;
-    const int rows = (LENGTH + TEAMS - 1) / TEAMS;
-    const int begin = team * rows, end = min(begin + rows, LENGTH);
-    float best = OPERATION::first();
+
+extern "C" __global__ void __launch_bounds__(WARP * TEAMS, RESIDENT) reduce_axis(const float* __restrict__ x, Result* __restrict__ y) {
+    __shared__ float partial[TEAMS][COLUMNS + 7];
+    const int team = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int left = blockIdx.x * COLUMNS;
+    const long long begin = (long long)blockIdx.y * LENGTH * INNER + left;
+    // How far the vector that has the first column of this team's rows begins before it.
+    const int before = (int)((begin + (long long)team * INNER) & 3);
+    const int column = 4 * lane - before;
+    const float* from = x + begin + column;
+    float best[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        best[k] = OPERATION::first();
+    }
 #if INDEX
-    int where = begin;
+    int where[4] = {team, team, team, team};
 #endif
-    if (column < INNER) {
-        const float* from = x + ((long long)blockIdx.y * LENGTH) * INNER + column;
-        int row = begin;
-        for (; row + UNROLL <= end; row += UNROLL) {
-            float values[UNROLL];
+    // A vector may have numbers of the next row, which are not kept. Behind the very last there are none.
+    const bool odd = blockIdx.y == gridDim.y - 1 && column + left + 3 >= INNER;
+    if (column + left < INNER) {
+        const int end = odd ? LENGTH - 1 : LENGTH;
+        int row = team;
+        for (; row + (UNROLL - 1) * TEAMS < end; row += UNROLL * TEAMS) {
+            float4 values[UNROLL];
 #pragma unroll
             for (int i = 0; i < UNROLL; i++) {
-                values[i] = __ldcs(from + (long long)(row + i) * INNER);
+                values[i] = read4(from + (long long)(row + i * TEAMS) * INNER);
             }
 #if INDEX
 #pragma unroll
             for (int i = 0; i < UNROLL; i++) {
-                if (OPERATION::better(values[i], best)) {
-                    best = values[i], where = row + i;
+                const float own[4] = {values[i].x, values[i].y, values[i].z, values[i].w};
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    if (OPERATION::better(own[k], best[k])) {
+                        best[k] = own[k], where[k] = row + i * TEAMS;
+                    }
                 }
             }
 #else
             // As a tree: the sum has fewer roundings, and additions do not wait for each other.
 #pragma unroll
             for (int width = UNROLL / 2; width > 0; width /= 2) {
+#pragma unroll
                 for (int i = 0; i < width; i++) {
-                    values[i] = OPERATION::combine(values[i], values[i + width]);
+                    values[i].x = OPERATION::combine(values[i].x, values[i + width].x);
+                    values[i].y = OPERATION::combine(values[i].y, values[i + width].y);
+                    values[i].z = OPERATION::combine(values[i].z, values[i + width].z);
+                    values[i].w = OPERATION::combine(values[i].w, values[i + width].w);
                 }
             }
-            best = OPERATION::combine(best, values[0]);
+            best[0] = OPERATION::combine(best[0], values[0].x), best[1] = OPERATION::combine(best[1], values[0].y);
+            best[2] = OPERATION::combine(best[2], values[0].z), best[3] = OPERATION::combine(best[3], values[0].w);
 #endif
         }
-        for (; row < end; row++) {
-            const float value = __ldcs(from + (long long)row * INNER);
+        for (; row < end; row += TEAMS) {
+            const float4 value = read4(from + (long long)row * INNER);
+            const float own[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
 #if INDEX
-            if (OPERATION::better(value, best)) {
-                best = value, where = row;
-            }
+                if (OPERATION::better(own[k], best[k])) {
+                    best[k] = own[k], where[k] = row;
+                }
 #else
-            best = OPERATION::combine(best, value);
+                best[k] = OPERATION::combine(best[k], own[k]);
 #endif
+            }
+        }
+        if (odd && row == LENGTH - 1) {
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                if (column + left + k < INNER) {
+                    const float own = from[(long long)row * INNER + k];
+#if INDEX
+                    if (OPERATION::better(own, best[k])) {
+                        best[k] = own, where[k] = row;
+                    }
+#else
+                    best[k] = OPERATION::combine(best[k], own);
+#endif
+                }
+            }
         }
     }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        partial[team][column + k + 3] = best[k];
+    }
 #if INDEX
-    __shared__ int places[TEAMS][COLUMNS];
-    places[team][own] = where;
+    __shared__ int places[TEAMS][COLUMNS + 7];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        places[team][column + k + 3] = where[k];
+    }
 #endif
-    partial[team][own] = best;
     __syncthreads();
-    if (team == 0 && column < INNER) {
-        // Teams have the rows in order, so of equal numbers the first is kept.
+    const int own = threadIdx.x;
+    if (own < COLUMNS && left + own < INNER) {
+        float all = partial[0][own + 3];
+#if INDEX
+        int at = places[0][own + 3];
+#endif
 #pragma unroll
         for (int other = 1; other < TEAMS; other++) {
-            const float value = partial[other][own];
+            const float value = partial[other][own + 3];
 #if INDEX
-            if (OPERATION::better(value, best)) {
-                best = value, where = places[other][own];
+            // Of equal numbers the first is kept, and of several that are not numbers.
+            const int place = places[other][own + 3];
+            if (OPERATION::better(value, all) || (place < at && !OPERATION::better(all, value))) {
+                all = value, at = place;
             }
 #else
-            best = OPERATION::combine(best, value);
+            all = OPERATION::combine(all, value);
 #endif
         }
-        const long long at = (long long)blockIdx.y * INNER + column;
+        const long long to = (long long)blockIdx.y * INNER + left + own;
 #if INDEX
-        y[at] = where;
+        y[to] = at;
 #else
-        y[at] = OPERATION::result(best);
+        y[to] = OPERATION::result(all);
 #endif
     }
 }
@@ -111,8 +160,8 @@ extern "C" __global__ void __launch_bounds__(COLUMNS * TEAMS) reduce_axis(const 
 
 #if NORM
 // x / sqrt(mean of squares + EPS) over the axis, which a thread holds in registers: one read, one write.
-extern "C" __global__ void __launch_bounds__(256) rms_axis(const float* __restrict__ x, float* __restrict__ y) {
-    const int column = blockIdx.x * 256 + threadIdx.x;
+extern "C" __global__ void __launch_bounds__(128) rms_axis(const float* __restrict__ x, float* __restrict__ y) {
+    const int column = blockIdx.x * 128 + threadIdx.x;
     if (column >= INNER) {
         return;
     }
@@ -120,17 +169,17 @@ extern "C" __global__ void __launch_bounds__(256) rms_axis(const float* __restri
     float values[LENGTH];
 #pragma unroll
     for (int i = 0; i < LENGTH; i++) {
-        values[i] = __ldcs(x + first + (long long)i * INNER);
+        values[i] = load1(x + first + (long long)i * INNER);
     }
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < LENGTH; i++) {
         squares += values[i] * values[i];
     }
-    const float root = sqrtf(squares * (1.0f / LENGTH) + EPS);
+    const float root = sqrtf(squares * (1.0f / LENGTH) + EPS), reciprocal = 1.0f / root;
 #pragma unroll
     for (int i = 0; i < LENGTH; i++) {
-        __stcs(y + first + (long long)i * INNER, values[i] / root);
+        store1(y + first + (long long)i * INNER, quotient(values[i], root, reciprocal));
     }
 }
 #endif

@@ -3,9 +3,49 @@
 #define WARP 32
 #define FULL 0xffffffffu
 
-// Streams through memory once: these loads do not displace what other kernels keep in L1.
-__device__ inline float4 load4(const float* from) { return __ldcs(reinterpret_cast<const float4*>(from)); }
-__device__ inline void store4(float* to, float4 v) { __stcs(reinterpret_cast<float4*>(to), v); }
+// STREAM 1 tells the caches that each number is used once. Plain accesses are what PyTorch's own kernels have, and no slower.
+#ifndef STREAM
+#define STREAM 0
+#endif
+__device__ inline float4 load4(const float* from) {
+#if STREAM
+    return __ldcs(reinterpret_cast<const float4*>(from));
+#else
+    return *reinterpret_cast<const float4*>(from);
+#endif
+}
+__device__ inline void store4(float* to, float4 v) {
+#if STREAM
+    __stcs(reinterpret_cast<float4*>(to), v);
+#else
+    *reinterpret_cast<float4*>(to) = v;
+#endif
+}
+// For kernels that write next to nothing: STREAM_READS 0 makes these plain.
+#ifndef STREAM_READS
+#define STREAM_READS 1
+#endif
+__device__ inline float4 read4(const float* from) {
+#if STREAM_READS
+    return __ldcs(reinterpret_cast<const float4*>(from));
+#else
+    return *reinterpret_cast<const float4*>(from);
+#endif
+}
+__device__ inline float load1(const float* from) {
+#if STREAM
+    return __ldcs(from);
+#else
+    return *from;
+#endif
+}
+__device__ inline void store1(float* to, float v) {
+#if STREAM
+    __stcs(to, v);
+#else
+    *to = v;
+#endif
+}
 
 struct Sum {
     static __device__ inline float identity() { return 0.0f; }
@@ -53,4 +93,25 @@ __device__ inline float block_all(float value, float* scratch) {
     __syncthreads();
     value = lane < BLOCK / WARP ? scratch[lane] : Operation::identity();
     return warp_all<Operation>(value);
+}
+
+// The quotient by a number whose reciprocal is known, rounded as a division would be, without its branches.
+__device__ inline float quotient(float x, float divisor, float reciprocal) {
+    const float near = x * reciprocal;
+    const float corrected = fmaf(fmaf(-near, divisor, x), reciprocal, near);
+    return isfinite(corrected) ? corrected : near;
+}
+
+// Two numbers that a block tells others in one word, so that nobody sees one without the other. Before that the word is NOTHING, which are not the
+// bits of any number that arithmetic gives.
+#define NOTHING 0xffffffffffffffffull
+
+__device__ inline void tell(unsigned long long* to, float high, float low) {
+    const unsigned long long word = (unsigned long long)__float_as_uint(high) << 32 | __float_as_uint(low);
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(word) : "memory");
+}
+__device__ inline unsigned long long told(const unsigned long long* from) {
+    unsigned long long word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+    return word;
 }

@@ -1,5 +1,5 @@
-// y = f(x) for each number. The limit is memory: 8 bytes a number. Each thread has four vectors of 16 bytes in flight, enough to
-// fill the memory system with 2048 threads on a multiprocessor, and each warp's vectors are contiguous.
+// y = f(x) for each number. The limit is memory: 8 bytes a number. A thread has one vector of 16 bytes: blocks are short, so that those that read
+// and those that write are mixed, and 2048 threads on a multiprocessor have 32 KB in flight. EACH is how many vectors a thread has.
 #include "common.cuh"
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
@@ -31,23 +31,26 @@ struct GeluTanh {
 
 #define VECTORS ((long long)COUNT / 4)
 
-extern "C" __global__ void __launch_bounds__(256) elementwise(const float* __restrict__ x, float* __restrict__ y) {
-    const long long first = (long long)blockIdx.x * 4 * 256 + threadIdx.x;
-    if (first + 3 * 256 < VECTORS) {
-        float4 v[4];
+__device__ inline float4 applied(float4 v) {
+    return make_float4(OPERATION::apply(v.x), OPERATION::apply(v.y), OPERATION::apply(v.z), OPERATION::apply(v.w));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) elementwise(const float* __restrict__ x, float* __restrict__ y) {
+    const long long first = (long long)blockIdx.x * (EACH * THREADS) + threadIdx.x;
+    if (first + (EACH - 1) * THREADS < VECTORS) {
+        float4 v[EACH];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            v[i] = load4(x + 4 * (first + i * 256));
+        for (int i = 0; i < EACH; i++) {
+            v[i] = load4(x + 4 * (first + i * THREADS));
         }
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            v[i] = make_float4(OPERATION::apply(v[i].x), OPERATION::apply(v[i].y), OPERATION::apply(v[i].z), OPERATION::apply(v[i].w));
-            store4(y + 4 * (first + i * 256), v[i]);
+        for (int i = 0; i < EACH; i++) {
+            store4(y + 4 * (first + i * THREADS), applied(v[i]));
         }
         return;
     }
-    for (int i = 0; i < 4; i++) {
-        const long long vector = first + i * 256;
+    for (int i = 0; i < EACH; i++) {
+        const long long vector = first + i * THREADS;
         for (long long at = 4 * vector; at < 4 * vector + 4 && at < COUNT; at++) {
             y[at] = OPERATION::apply(x[at]);
         }

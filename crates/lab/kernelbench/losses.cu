@@ -23,9 +23,12 @@ struct Hinge { static __device__ float term(float a, float b) { return fmaxf(1.0
 #if SHARED_ROW
 #define PLACE(at) ((at) % COLUMNS)
 #define SECOND(b, at) (*reinterpret_cast<const float4*>(b + PLACE(at)))
+// Whether a thread always has the same place in it.
+#define SAME_PLACE (BLOCKS * THREADS * VECTOR % COLUMNS == 0)
 #else
 #define PLACE(at) (at)
-#define SECOND(b, at) load4(b + (at))
+#define SECOND(b, at) read4(b + (at))
+#define SAME_PLACE false
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS) terms(const float* __restrict__ a, const float* __restrict__ b,
@@ -37,12 +40,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) terms(const float* __restr
 #if VECTOR == 4
     // Four vectors of each operand are in flight.
     long long at = first;
+    const float4 same = SAME_PLACE ? SECOND(b, first) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     for (; at + 3 * step < (long long)COUNT; at += 4 * step) {
         float4 v[4], w[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            v[i] = load4(a + at + i * step);
-            w[i] = SECOND(b, at + i * step);
+            v[i] = read4(a + at + i * step);
+            w[i] = SAME_PLACE ? same : SECOND(b, at + i * step);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -51,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) terms(const float* __restr
         }
     }
     for (; at < (long long)COUNT; at += step) {
-        const float4 v = load4(a + at), w = SECOND(b, at);
+        const float4 v = read4(a + at), w = SAME_PLACE ? same : SECOND(b, at);
         sums[0] += OPERATION::term(v.x, w.x), sums[1] += OPERATION::term(v.y, w.y);
         sums[2] += OPERATION::term(v.z, w.z), sums[3] += OPERATION::term(v.w, w.w);
     }
@@ -77,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cross_entropy(const float*
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         const int at = i * THREADS + threadIdx.x;
-        values[i] = at < COLUMNS ? __ldcs(row + at) : Max::identity();
+        values[i] = at < COLUMNS ? load1(row + at) : Max::identity();
     }
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
@@ -107,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) triplet(const float* __res
 #pragma unroll 4
     for (int at = threadIdx.x * VECTOR; at < COLUMNS; at += THREADS * VECTOR) {
 #if VECTOR == 4
-        const float4 a = load4(anchor + row + at), p = load4(positive + row + at), n = load4(negative + row + at);
+        const float4 a = read4(anchor + row + at), p = read4(positive + row + at), n = read4(negative + row + at);
         const float av[4] = {a.x, a.y, a.z, a.w}, pv[4] = {p.x, p.y, p.z, p.w}, nv[4] = {n.x, n.y, n.z, n.w};
 #else
         const float av[1] = {anchor[row + at]}, pv[1] = {positive[row + at]}, nv[1] = {negative[row + at]};
@@ -126,10 +130,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) triplet(const float* __res
     }
 }
 
-extern "C" __global__ void __launch_bounds__(1024) together(const float* __restrict__ partial, float* __restrict__ loss) {
+extern "C" __global__ void __launch_bounds__(THREADS) together(const float* __restrict__ partial, float* __restrict__ loss) {
     __shared__ double sums[WARP];
     double sum = 0.0;
-    for (int at = threadIdx.x; at < BLOCKS; at += 1024) {
+#pragma unroll 8
+    for (int at = threadIdx.x; at < BLOCKS; at += THREADS) {
         sum += partial[at];
     }
 #pragma unroll
@@ -141,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(1024) together(const float* __restr
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (int warp = 1; warp < WARP; warp++) {
+        for (int warp = 1; warp < THREADS / WARP; warp++) {
             sum += sums[warp];
         }
         *loss = (float)(sum * (double)FACTOR);

@@ -1,13 +1,13 @@
-// Norms over sets that no cluster can hold. `moments_of` leaves the mean and the sum of squared deviations of each slice,
-// `normalise` merges a set's moments and writes the result. Both run over the sets in turns of a few: what the first has read
-// is still in the L2 cache when the second reads it, so memory sees one read and one write. A set that is larger than the cache is
-// normalised from its end, where its most recent numbers are.
+// Norms over sets that are larger than the L2 cache, or whose numbers have weights of their own: x is [SEGMENTS][SETS][SEGMENT], and a set is all
+// that has the same second index. `moments_of` leaves the mean and the sum of squared deviations of each slice, `moments_together` merges a
+// set's, and the result is a pass like those of elementwise.cu. The limit is memory: 12 bytes a number.
 #include "common.cuh"
 
 #define THREADS 256
+#define SET (SEGMENT * SEGMENTS)
 
 __device__ inline long long place(int set, int at) {
-    return (long long)set * BASE + (long long)(at / SEGMENT) * STRIDE + at % SEGMENT;
+    return ((long long)(at / SEGMENT) * SETS + set) * SEGMENT + at % SEGMENT;
 }
 
 // Moments of disjoint parts, after Chan, Golub and LeVeque. Means of squares instead would lose digits if the mean is large.
@@ -46,16 +46,15 @@ __device__ inline Moments merged(Moments own, float (*scratch)[3]) {
     return all;
 }
 
-#define EACH (4 * VECTOR)
+#define HELD (4 * VECTOR)
 
-extern "C" __global__ void __launch_bounds__(THREADS) moments_of(const float* __restrict__ x, float* __restrict__ moments,
-    const float*, const float*, float*, int first) {
+extern "C" __global__ void __launch_bounds__(THREADS) moments_of(const float* __restrict__ x, float* __restrict__ moments) {
     __shared__ float scratch[THREADS / WARP][3];
-    const int set = first + blockIdx.y;
+    const int set = blockIdx.y;
     const int begin = blockIdx.x * SLICE, end = min(begin + SLICE, SET);
     Moments own = {0.0f, 0.0f, 0.0f};
-    for (int at = begin; at < end; at += THREADS * EACH) {
-        float values[EACH];
+    for (int at = begin; at < end; at += THREADS * HELD) {
+        float values[HELD];
         float count = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -63,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) moments_of(const float* __
 #if VECTOR == 4
             float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (from < end) {
-                v = *reinterpret_cast<const float4*>(x + place(set, from));
+                v = load4(x + place(set, from));
             }
             values[4 * i] = v.x, values[4 * i + 1] = v.y, values[4 * i + 2] = v.z, values[4 * i + 3] = v.w;
 #else
@@ -74,21 +73,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) moments_of(const float* __
 #if CENTRED
         float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
+        for (int i = 0; i < HELD; i++) {
             sum += values[i];
         }
         const float mean = count > 0.0f ? sum / count : 0.0f;
-#else
-        const float mean = 0.0f;
-#endif
         float squares = 0.0f;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
+        for (int i = 0; i < HELD; i++) {
             const bool there = at + (i / VECTOR * THREADS + (int)threadIdx.x) * VECTOR < end;
             const float deviation = values[i] - mean;
             squares += there ? deviation * deviation : 0.0f;
         }
         own.merge(count, mean, squares);
+#else
+        float squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < HELD; i++) {
+            squares = fmaf(values[i], values[i], squares);
+        }
+        own.count += count, own.squares += squares;
+#endif
     }
     own = merged(own, scratch);
     if (threadIdx.x == 0) {
@@ -97,59 +101,82 @@ extern "C" __global__ void __launch_bounds__(THREADS) moments_of(const float* __
     }
 }
 
-// The channel of a number of a set.
-__device__ inline int channel_of(int set, int at) {
-    return (set * (SEGMENT / SPATIAL) + at % SEGMENT / SPATIAL) % CHANNELS;
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) normalise(const float* __restrict__ x, const float* __restrict__ moments,
-    const float* __restrict__ weight, const float* __restrict__ bias, float* __restrict__ y, int first) {
+// A set's mean, and what its numbers are multiplied by; without a mean, what they are divided by and its reciprocal.
+extern "C" __global__ void __launch_bounds__(THREADS) moments_together(const float* __restrict__ moments, float* __restrict__ norm) {
     __shared__ float scratch[THREADS / WARP][3];
-    const int set = first + blockIdx.y;
+    const int set = blockIdx.x;
     Moments own = {0.0f, 0.0f, 0.0f};
+#pragma unroll 8
     for (int part = threadIdx.x; part < PARTS; part += THREADS) {
-        const float* from = moments + 2 * ((long long)set * PARTS + part);
-        own.merge((float)min(SLICE, SET - part * SLICE), from[0], from[1]);
+        const float2 from = reinterpret_cast<const float2*>(moments)[set * PARTS + part];
+        own.merge((float)min(SLICE, SET - part * SLICE), from.x, from.y);
     }
     own = merged(own, scratch);
+    if (threadIdx.x == 0) {
 #if CENTRED
-    const float mean = own.mean, factor = rsqrtf(own.squares / (float)SET + EPS);
+        norm[2 * set] = own.mean, norm[2 * set + 1] = rsqrtf(own.squares / (float)SET + EPS);
 #else
-    const float divisor = sqrtf(own.squares);
+        const float divisor = sqrtf(own.squares);
+        norm[2 * set] = divisor, norm[2 * set + 1] = 1.0f / divisor;
 #endif
-    const int slice = PARTS - 1 - blockIdx.x;
-    const int begin = slice * SLICE, end = min(begin + SLICE, SET);
-    for (int at = begin + (int)threadIdx.x * VECTOR; at < end; at += THREADS * EACH) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int from = at + i * THREADS * VECTOR;
-            if (from >= end) {
-                break;
-            }
-            const long long offset = place(set, from);
-#if AFFINE == 1
-            const int channel = channel_of(set, from);
-            const float slope = weight[channel] * factor, shift = bias[channel];
-#define NORMAL(v, k) fmaf(v - mean, slope, shift)
-#elif AFFINE == 2
-#define NORMAL(v, k) fmaf((v - mean) * factor, w.k, b.k)
-#elif CENTRED
-#define NORMAL(v, k) ((v - mean) * factor)
-#else
-#define NORMAL(v, k) (v / divisor)
-#endif
-#if VECTOR == 4
-#if AFFINE == 2
-            const float4 w = *reinterpret_cast<const float4*>(weight + from), b = *reinterpret_cast<const float4*>(bias + from);
-#endif
-            const float4 v = load4(x + offset);
-            store4(y + offset, make_float4(NORMAL(v.x, x), NORMAL(v.y, y), NORMAL(v.z, z), NORMAL(v.w, w)));
-#else
-#if AFFINE == 2
-            const float1 w = make_float1(weight[from]), b = make_float1(bias[from]);
-#endif
-            __stcs(y + offset, NORMAL(x[offset], x));
-#endif
-        }
     }
 }
+
+__device__ inline float normal(float x, float2 norm) {
+#if CENTRED
+    return (x - norm.x) * norm.y;
+#else
+    return quotient(x, norm.x, norm.y);
+#endif
+}
+
+#if AFFINE == 2
+// Each number of a set has a weight and a bias, which all sets share: they are read once.
+extern "C" __global__ void __launch_bounds__(THREADS) normalise(const float* __restrict__ x, const float* __restrict__ norms,
+    const float* __restrict__ weight, const float* __restrict__ bias, float* __restrict__ y) {
+    const int at = (blockIdx.x * THREADS + (int)threadIdx.x) * VECTOR;
+    if (at >= SEGMENT) {
+        return;
+    }
+#if VECTOR == 4
+    const float4 w = *reinterpret_cast<const float4*>(weight + at), b = *reinterpret_cast<const float4*>(bias + at);
+#pragma unroll 4
+    for (int set = blockIdx.y * TOGETHER; set < min(SETS, (int)(blockIdx.y + 1) * TOGETHER); set++) {
+        const long long from = (long long)set * SEGMENT + at;
+        const float4 v = load4(x + from);
+        const float2 norm = reinterpret_cast<const float2*>(norms)[set];
+        store4(y + from, make_float4(fmaf(normal(v.x, norm), w.x, b.x), fmaf(normal(v.y, norm), w.y, b.y),
+            fmaf(normal(v.z, norm), w.z, b.z), fmaf(normal(v.w, norm), w.w, b.w)));
+    }
+#else
+    for (int set = blockIdx.y * TOGETHER; set < min(SETS, (int)(blockIdx.y + 1) * TOGETHER); set++) {
+        const long long from = (long long)set * SEGMENT + at;
+        y[from] = fmaf(normal(x[from], reinterpret_cast<const float2*>(norms)[set]), weight[at], bias[at]);
+    }
+#endif
+}
+#else
+extern "C" __global__ void __launch_bounds__(THREADS) normalise(const float* __restrict__ x, const float* __restrict__ norms,
+    const float* __restrict__ weight, const float* __restrict__ bias, float* __restrict__ y) {
+    const int at = (blockIdx.x * THREADS + (int)threadIdx.x) * VECTOR;
+    if (at >= SEGMENT) {
+        return;
+    }
+    const int set = blockIdx.y % SETS;
+    const long long from = (long long)blockIdx.y * SEGMENT + at;
+#if AFFINE
+    const float w = weight[set], b = bias[set];
+#define NORMAL(v) fmaf(normal(v, norm), w, b)
+#else
+#define NORMAL(v) normal(v, norm)
+#endif
+#if VECTOR == 4
+    const float4 v = load4(x + from);
+    const float2 norm = reinterpret_cast<const float2*>(norms)[set];
+    store4(y + from, make_float4(NORMAL(v.x), NORMAL(v.y), NORMAL(v.z), NORMAL(v.w)));
+#else
+    const float2 norm = reinterpret_cast<const float2*>(norms)[set];
+    y[from] = NORMAL(x[from]);
+#endif
+}
+#endif

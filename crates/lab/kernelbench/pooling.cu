@@ -13,7 +13,52 @@ __device__ inline float combine(float a, float b) { return Max::combine(a, b); }
 #define RESULT(v) (v)
 #endif
 
-#if !STRIPS
+#if LINES
+// Windows along a line, a step of one apart: a thread has four neighbouring results, whose numbers it reads as vectors, once for all of them. Lines of
+// results begin anywhere, so a warp writes through shared memory.
+#define AHEAD ((PADDING_W + 3) / 4 * 4)
+#define VECTORS ((AHEAD - PADDING_W + 3 + (KERNEL_W - 1) * DILATION_W) / 4 + 1)
+
+extern "C" __global__ void __launch_bounds__(256) lines(const float* __restrict__ x, float* __restrict__ y) {
+    __shared__ float4 turned[256];
+    const long long plane = blockIdx.x / BLOCKS;
+    const int first = (blockIdx.x % BLOCKS) * 1024 + (int)threadIdx.x / WARP * (4 * WARP), lane = threadIdx.x % WARP;
+    const int left = first + 4 * lane - AHEAD;
+    const float* from = x + plane * WIDTH;
+    float values[4 * VECTORS];
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        // A line is a whole number of vectors.
+        float4 v = make_float4(FIRST, FIRST, FIRST, FIRST);
+        if ((unsigned)(left + 4 * i) < WIDTH) {
+            v = load4(from + left + 4 * i);
+        }
+        values[4 * i] = v.x, values[4 * i + 1] = v.y, values[4 * i + 2] = v.z, values[4 * i + 3] = v.w;
+    }
+    float results[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        results[i] = FIRST;
+#pragma unroll
+        for (int k = 0; k < KERNEL_W; k++) {
+            results[i] = combine(results[i], values[AHEAD - PADDING_W + i + k * DILATION_W]);
+        }
+    }
+    turned[threadIdx.x] = make_float4(RESULT(results[0]), RESULT(results[1]), RESULT(results[2]), RESULT(results[3]));
+    __syncwarp();
+    const float* own = reinterpret_cast<const float*>(turned) + threadIdx.x / WARP * (4 * WARP);
+    float* to = y + plane * OUT_WIDTH;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int at = i * WARP + lane;
+        if (first + at < OUT_WIDTH) {
+            to[first + at] = own[at];
+        }
+    }
+}
+#endif
+
+#if !STRIPS && !LINES
 #define DOWN ((OUT_HEIGHT + TALL - 1) / TALL)
 #define REACH ((KERNEL_W - 1) * DILATION_W)
 
@@ -98,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(256) windows(const float* __restric
 #pragma unroll
         for (int i = 0; i < TALL; i++) {
             if (row + i < OUT_HEIGHT) {
-                __stcs(to + (layer * OUT_HEIGHT + row + i) * OUT_WIDTH + column, RESULT(results[i]));
+                store1(to + (layer * OUT_HEIGHT + row + i) * OUT_WIDTH + column, RESULT(results[i]));
             }
         }
     }
@@ -114,10 +159,10 @@ extern "C" __global__ void __launch_bounds__(256) strips(const float* __restrict
     const float* from = x + (plane * HEIGHT + (long long)row * KERNEL_H) * WIDTH;
 #if WIDTH % 4 == 0
     for (int at = threadIdx.x * 4; at < OUT_WIDTH * KERNEL_W; at += 256 * 4) {
-        float4 sum = load4(from + at);
+        float4 sum = read4(from + at);
 #pragma unroll
         for (int line = 1; line < KERNEL_H; line++) {
-            const float4 v = load4(from + (long long)line * WIDTH + at);
+            const float4 v = read4(from + (long long)line * WIDTH + at);
             sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
         }
         const float values[4] = {sum.x, sum.y, sum.z, sum.w};
@@ -133,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(256) strips(const float* __restrict
         float sum = 0.0f;
 #pragma unroll
         for (int line = 0; line < KERNEL_H; line++) {
-            sum += __ldcs(from + (long long)line * WIDTH + at);
+            sum += load1(from + (long long)line * WIDTH + at);
         }
         columns[at] = sum;
     }

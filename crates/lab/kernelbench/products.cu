@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(256) with_vector(const float* __res
             // Beyond the last row it is read again, and not kept.
             const float* from = a + (long long)min(row + line, ROWS - 1) * DEPTH + at;
 #if A_VECTOR == 4
-            const float4 v = load4(from), w = *reinterpret_cast<const float4*>(b + at);
+            const float4 v = read4(from), w = *reinterpret_cast<const float4*>(b + at);
             sums[line] += fmaf(v.x, w.x, v.y * w.y) + fmaf(v.z, w.z, v.w * w.w);
 #else
             sums[line] = fmaf(*from, b[at], sums[line]);

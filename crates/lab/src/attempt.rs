@@ -1,6 +1,6 @@
 //! One run of a task on a device: buffers are placed, the launches run in a row, and what they left is read.
 
-use kinora_ptx::{Counters, Finding};
+use kinora_ptx::{Counters, Finding, FindingKind};
 use serde::Serialize;
 
 use crate::{
@@ -160,6 +160,27 @@ impl Placed {
         self.addresses.iter().zip(&self.bytes).map(read).collect()
     }
 
+    /// Says of a finding which buffer it is about, if it is about one.
+    fn name(&self, finding: &mut Finding, task: &Task) {
+        if finding.kind == FindingKind::StepLimit {
+            finding.suggestion =
+                "look for a loop that never ends; `steps` under [kernel], or --steps, allows more".to_owned();
+        }
+        let Some(address) = finding.address else { return };
+        let places = self.addresses.iter().enumerate().filter(|(_, start)| **start <= address);
+        let Some((number, start)) = places.max_by_key(|(_, start)| **start) else { return };
+        let (buffer, bytes) = (&task.buffers[number], self.bytes[number]);
+        let offset = address - start;
+        if offset < bytes as u64 {
+            let element = offset / buffer.element.bytes() as u64;
+            finding.message += &format!(", element {element} of {}", buffer.name);
+        } else {
+            let allocation = format!("of a {bytes}-byte allocation");
+            let named = format!("of {}, which has {bytes} bytes", buffer.name);
+            finding.message = finding.message.replace(&allocation, &named);
+        }
+    }
+
     /// The buffers whose guard zones were touched.
     fn beyond(
         &self,
@@ -256,9 +277,12 @@ pub fn attempt(
     let mut plans: Vec<usize> = Vec::new();
     for (at, (plan, launch)) in launches.iter().enumerate() {
         observe(at, launches.len());
-        let launched = device.launch(launch).map_err(|error| hinted(error, task, *plan))?;
+        let launched = device.launch(launch).map_err(|error| hinted(error, task, *plan, &launch.kernel))?;
         let hopeless = launched.findings.iter().any(is_hopeless);
-        launched.findings.into_iter().for_each(|finding| add(&mut done.findings, finding));
+        for mut finding in launched.findings {
+            placed.name(&mut finding, task);
+            add(&mut done.findings, finding);
+        }
         match plans.iter().position(|known| known == plan) {
             Some(known) => done.launches[known].launches += 1,
             None => {
@@ -295,8 +319,7 @@ pub fn attempt(
 
 /// A finding after which nothing can be said of what follows.
 fn is_hopeless(finding: &Finding) -> bool {
-    use kinora_ptx::FindingKind::{Deadlock, StepLimit};
-    matches!(finding.kind, Deadlock | StepLimit)
+    matches!(finding.kind, FindingKind::Deadlock | FindingKind::StepLimit)
 }
 
 /// Adds a finding, or counts it if the same was found in an earlier launch.
@@ -312,12 +335,15 @@ fn add(findings: &mut Vec<Finding>, finding: Finding) {
 }
 
 /// The simulator's refusal of an argument, with the name that the task has for it.
-fn hinted(error: ExecuteError, task: &Task, plan: usize) -> ExecuteError {
+fn hinted(error: ExecuteError, task: &Task, plan: usize, kernel: &str) -> ExecuteError {
     let ExecuteError::Launch(text) = &error else { return error };
+    let text = text.replace(kernel, crate::compile::base_name(kernel));
     let arguments = &task.launches[plan].arguments;
     let number =
         text.split("argument ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
-    let Some(argument) = number.and_then(|number| arguments.get(number)) else { return error };
+    let Some(argument) = number.and_then(|number| arguments.get(number)) else {
+        return ExecuteError::Launch(text);
+    };
     let hint = match argument {
         Argument::Buffer(place) => format!("it is the address of {}", task.buffers[*place].name),
         Argument::Number(element, expression) => {

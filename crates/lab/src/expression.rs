@@ -61,7 +61,7 @@ pub enum ExpressionError {
         known: String,
     },
     /// The value is not a number that counts something.
-    #[error("`{text}` is {value}; it must be a whole number from {least} to {most}")]
+    #[error("{}; it must be a whole number from {least} to {most}", if text == value { format!("it is {value}") } else { format!("`{text}` is {value}") })]
     NotACount {
         /// The text.
         text: String,

@@ -23,8 +23,10 @@ mod verify;
 pub use attempt::{Attempt, LaunchRecord, Manner, attempt};
 pub use element::Element;
 pub use expression::{Expression, ExpressionError, Scope};
-pub use reference::{Expected, ReferenceError, expected};
+pub use reference::{Expected, ReferenceError, end_references, expected};
 pub use report::{Outcome, Problem, ProblemKind, Verdict};
+#[cfg(feature = "cuda")]
+pub use run::launch_once;
 pub use run::{GpuChoice, Observer, Options, Stage, results, run};
 pub use scaffold::{ScaffoldError, kinds, scaffold};
 pub use task::{

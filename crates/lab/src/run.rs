@@ -1,6 +1,6 @@
 //! A task from its source to its outcome.
 
-use kinora_ptx::{Calibration, Checks, ChipSpec};
+use kinora_ptx::{Calibration, Checks, ChipSpec, Finding, FindingKind};
 
 use crate::{
     attempt::{Attempt, Manner, attempt, kernels},
@@ -9,14 +9,15 @@ use crate::{
     execute::{Device, ExecuteError, SimulatedDevice},
     expression::Scope,
     inputs::npy::Array,
+    reference::MORE_SECONDS,
     report::{DeviceOutcome, Outcome, Problem, ProblemKind, SCHEMA, SizeOutcome, Verdict},
     task::{Sizes, Task, TaskError},
     time,
     verify::judge,
 };
 
-/// Warp instructions after which a launch counts as endless: a minute or so.
-const STEPS: u64 = 400_000_000;
+/// Warp instructions after which a launch counts as endless: some seconds.
+pub const STEPS: u64 = 100_000_000;
 
 /// Whether a GPU is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,13 +56,17 @@ pub struct Options {
     pub quick: bool,
     /// More options for the compiler.
     pub compile: Vec<String>,
+    /// Whether `torch.compile` of a reference in PyTorch is timed as well.
+    pub torch_compile: bool,
+    /// The command that does [`launch_once`] with this task, for a profiler that starts the program it looks into.
+    pub again: Option<Vec<std::ffi::OsString>>,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             chip: ChipSpec::h200(),
-            calibration: Calibration::default(),
+            calibration: Calibration::of(&ChipSpec::h200()),
             gpu: GpuChoice::default(),
             seed: 1,
             races: true,
@@ -71,6 +76,8 @@ impl Default for Options {
             explain: true,
             quick: false,
             compile: Vec::new(),
+            torch_compile: false,
+            again: None,
         }
     }
 }
@@ -127,11 +134,31 @@ pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcom
     if worst(&outcome) <= Verdict::Unchecked {
         time::gpu::on_gpu(&subject, options, &mut outcome, observe);
     }
+    let right = worst(&outcome) <= Verdict::Unchecked;
+    let measured = outcome.times.iter().any(|time| !time.predicted);
+    if right && options.time && !measured && task.is_for_torch() {
+        let why = match options.gpu {
+            GpuChoice::Never => "no GPU is to be used",
+            _ => "there is no GPU here",
+        };
+        outcome.notes.push(format!("the kernel was not timed beside PyTorch: {why}"));
+    }
     if matches!(task.reference, crate::task::Reference::None) {
         outcome.notes.push("the task has no reference: results were not compared with anything".to_owned());
     }
     outcome.verdict = worst(&outcome);
     outcome
+}
+
+/// Launches a task's kernels once on a GPU, on the size that time is told for, and does nothing else: for a profiler that looks on.
+///
+/// # Errors
+/// If there is no GPU, or the task cannot be run on it.
+#[cfg(feature = "cuda")]
+pub fn launch_once(task: &Task, options: &Options) -> Result<(), Problem> {
+    let mut outcome = empty(task);
+    let subject = subject(task, &Options { time: false, ..options.clone() }, &mut outcome)?;
+    time::gpu::launch_once(&subject, options)
 }
 
 /// The seconds that a task is predicted to take, or why that is not known.
@@ -155,7 +182,10 @@ fn empty(task: &Task) -> Outcome {
         resources: None,
         devices: Vec::new(),
         times: Vec::new(),
+        peers: Vec::new(),
+        counted: None,
         feedback: None,
+        code: None,
     }
 }
 
@@ -190,6 +220,7 @@ pub(crate) fn request(task: &Task, form: Form, capability: (u32, u32), options: 
 fn subject<'a>(task: &'a Task, options: &Options, outcome: &mut Outcome) -> Result<Subject<'a>, Problem> {
     let compiling = |error: &dyn std::fmt::Display| Problem::new(ProblemKind::Compile, error);
     let source = task.read_source().map_err(|error| compiling(&error))?;
+    outcome.code = Some((source.name.clone(), source.text.clone()));
     let chip = options.chip.capability;
     let code = compile::compile(&source, &request(task, Form::Ptx, chip, options))
         .map_err(|error| compiling(&error))?;
@@ -221,6 +252,10 @@ fn simulate(subject: &Subject<'_>, options: &Options, outcome: &mut Outcome, obs
             observe(&Stage { what, sizes: Some(sizes.clone()), done: 4 * number + part, total: 4 * count });
         };
         device.sizes.push(simulate_size(subject, options, sizes, &mut stage));
+        if device.sizes.last().is_some_and(is_endless) && number + 1 < count {
+            outcome.notes.push("the other sizes were not run, because this one did not end".to_owned());
+            break;
+        }
     }
     outcome.devices.push(device);
 }
@@ -253,6 +288,10 @@ fn simulate_size(
         Ok(scope) => scope,
         Err(error) => return with(found, Problem::new(ProblemKind::Launch, error)),
     };
+
+    if let Some(problem) = too_large(task, &scope) {
+        return with(found, problem);
+    }
 
     // Results are left as they are allocated, so that reading them first, or never writing them, is seen.
     stage("reference", 0);
@@ -326,6 +365,44 @@ fn simulate_size(
         found.verdict = Verdict::Wrong;
     }
     found
+}
+
+/// What a size needs more than the machine has, if it does: buffers, what the simulator knows of their bytes, and the reference in f64. A
+/// system that runs out of memory ends programs without a word.
+fn too_large(task: &Task, scope: &Scope) -> Option<Problem> {
+    let mut needed = 0.0;
+    for buffer in &task.buffers {
+        let elements = buffer.elements(scope).ok()? as f64;
+        needed += elements * (2.0 * buffer.element.bytes() as f64 + 24.0);
+    }
+    let free = free_memory()?;
+    (needed > free).then(|| {
+        let gigabytes = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
+        let what = format!(
+            "this size needs about {} of memory to be simulated, and {} are free; test smaller sizes: only that under [time] may be large",
+            gigabytes(needed),
+            gigabytes(free)
+        );
+        Problem::new(ProblemKind::Device, what)
+    })
+}
+
+/// The bytes of memory that programs can still get, where the system tells.
+fn free_memory() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(1024.0 * kilobytes)
+}
+
+/// Whether something did not end, as it would for other sizes too as likely as not: each would take as long.
+fn is_endless(size: &SizeOutcome) -> bool {
+    let by_steps = |finding: &Finding| finding.kind == FindingKind::StepLimit;
+    let reference = |problem: &Problem| {
+        let endless = problem.message.contains(MORE_SECONDS) || problem.message.contains("StepLimit");
+        problem.kind == ProblemKind::Reference && endless
+    };
+    size.findings.iter().any(by_steps) || size.problems.iter().any(reference)
 }
 
 fn report_findings(ran: &Attempt, found: &mut SizeOutcome) {

@@ -4,8 +4,8 @@
 
 mod support;
 
-use kinora_lab::{ProblemKind, Verdict};
-use support::{Bench, kinds, problems};
+use kinora_lab::{GpuChoice, Options, ProblemKind, Verdict, run};
+use support::{Bench, kinds, options, problems};
 
 const TASK: &str = r#"
 [kernel]
@@ -65,14 +65,14 @@ fn wrong_kernels_are_found() {
             "off by one",
             "if (i < n - 1) y[i] = 2 * x[i] + 1;",
             ProblemKind::Unwritten,
-            "1 of 128 elements of y are never written",
+            "1 of 128 elements of y is never written",
         ),
         ("no guard", "y[i] = 2 * x[i] + 1;", ProblemKind::Finding, "OutOfBounds"),
         (
             "wrong number",
             "if (i < n) y[i] = 2 * x[i] + 1.01f;",
             ProblemKind::Result,
-            "128 of 128 elements of y are wrong",
+            "all 128 elements of y are wrong",
         ),
         (
             "one wrong element",
@@ -86,13 +86,13 @@ fn wrong_kernels_are_found() {
             ProblemKind::Unwritten,
             "36 of 100 elements",
         ),
-        ("nothing written", "if (n < 0) y[i] = 0;", ProblemKind::Unwritten, "128 of 128 elements"),
+        ("nothing written", "if (n < 0) y[i] = 0;", ProblemKind::Unwritten, "y is never written"),
         ("zeros", "if (i < n) y[i] = 0;", ProblemKind::Result, "are wrong"),
         (
             "not a number",
             "if (i < n) y[i] = 2 * x[i] + 1 + (i == 5 ? 0.0f / 0.0f : 0);",
             ProblemKind::Result,
-            "1 are not finite",
+            "one is not finite",
         ),
         ("reads its result", "if (i < n) y[i] += 2 * x[i] + 1;", ProblemKind::Finding, "Uninitialised"),
         (
@@ -211,6 +211,47 @@ fn a_kernel_that_never_ends_is_found() {
     let Some(outcome) = Bench::new(&[("task.toml", &task), ("kernel.cu", &source)]).outcome() else { return };
     let text = problems(&outcome);
     assert!(outcome.verdict == Verdict::Wrong && text.contains("StepLimit"), "{text}");
+    assert!(text.contains("`steps` under [kernel]"), "{text}");
+    // The other sizes would not end either.
+    assert_eq!(outcome.devices[0].sizes.len(), 1);
+    assert!(
+        outcome.notes.iter().any(|note| note.contains("the other sizes were not run")),
+        "{:?}",
+        outcome.notes
+    );
+}
+
+/// What is found is told with the buffer that it is about, and at one line once.
+#[test]
+fn findings_name_buffers() {
+    let source =
+        "__global__ void k(float *x, float *y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = 2 * x[i] + 1;
+        if (i == 0) for (int j = 0; j < 4; j++) y[n + j] = x[j];
+        if (i < n && i > 0) y[5] = 3; }";
+    let Some(outcome) = bench(source).outcome() else { return };
+    let text = outcome.text();
+    assert!(text.contains("of y, which has"), "{text}");
+    assert!(text.contains("element 5 of y"), "{text}");
+    assert_eq!(text.matches("which has 512 bytes").count(), 1, "{text}");
+    assert!(outcome.page().contains("of y, which has"));
+}
+
+/// PyTorch is timed on a GPU alone, which is said where there is none.
+#[test]
+fn a_reference_in_pytorch_is_told_apart() {
+    let task = TASK.replace("expression = \"2 * x + 1\"", "python = \"reference.py\"");
+    let reference =
+        "try:\n    import torch\nexcept ImportError:\n    pass\n\ndef reference(x): return 2 * x + 1\n";
+    let bench = Bench::new(&[("task.toml", &task), ("kernel.cu", RIGHT), ("reference.py", reference)]);
+    let task = bench.open().unwrap();
+    let options = Options { time: true, gpu: GpuChoice::Never, ..options() };
+    let outcome = run(&task, &options, &mut |_| {});
+    if outcome.verdict == Verdict::NotRun {
+        return;
+    }
+    assert!(outcome.peers.is_empty());
+    assert!(outcome.notes.iter().any(|note| note.contains("beside PyTorch")), "{:?}", outcome.notes);
 }
 
 /// Several launches in a row over shared memory, one of them repeated: a sum by halves.
@@ -324,7 +365,7 @@ fn a_reference_that_is_wrong_itself_is_told_as_such() {
     let task = TASK.replace("expression = \"2 * x + 1\"", "kernel = \"plain\"");
     for (body, words) in [
         ("y[i] = 2 * x[i] + 1;", "OutOfBounds"),
-        ("if (i < n - 1) y[i] = 2 * x[i] + 1;", "leaves 1 elements of y unwritten"),
+        ("if (i < n - 1) y[i] = 2 * x[i] + 1;", "leaves 1 element of y unwritten"),
     ] {
         let source = format!(
             "{RIGHT}\n__global__ void plain(double *x, double *y, int n) {{ int i = blockIdx.x * blockDim.x + threadIdx.x; {body} }}"

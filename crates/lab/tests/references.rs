@@ -113,8 +113,8 @@ fn a_reference_that_fails_is_a_sentence() {
         ("def reference(x, m, half, n):\n    return [object()] * n, 1", "type object", true),
         ("def reference(", "SyntaxError", true),
         ("import nothing_of_this_name", "ModuleNotFoundError", true),
-        ("import os\nos._exit(3)", "ended without an answer", true),
-        ("import sys\nsys.exit('enough')", "enough", true),
+        ("import os\nos._exit(3)", "ended before the function returned", true),
+        ("import sys\nsys.exit('enough')", "ends Python (sys.exit('enough'))", true),
         ("def reference(x): return x", "", false),
     ] {
         if needs_numpy && !numpy {
@@ -208,7 +208,7 @@ fn files_of_numpys_are_a_task() {
     let outcome = run(&Task::from_arrays(&arrays("wrong.npy")).unwrap(), &options(), &mut |_| {});
     let text = problems(&outcome);
     assert!(
-        text.contains("1 of 4 elements of y are wrong") && text.contains("[3]: 12 instead of 13"),
+        text.contains("1 of 4 elements of y is wrong") && text.contains("[3]: 12 instead of 13"),
         "{text}"
     );
     let absent = Task::from_arrays(&arrays("absent.npy")).unwrap_err().to_string();

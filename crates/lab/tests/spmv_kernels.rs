@@ -129,7 +129,7 @@ fn f64_with_i32() {
         Variant::SCALAR,
         Variant::vector(8),
         Variant::merge::<f64>(),
-        Variant::adaptive::<f64>(),
+        Variant::adaptive::<f64>(true),
     ]);
 }
 
@@ -139,7 +139,7 @@ fn f32_with_i64() {
         Variant::SCALAR,
         Variant::vector(4),
         Variant::merge::<f32>(),
-        Variant::adaptive::<f32>(),
+        Variant::adaptive::<f32>(true),
     ]);
 }
 
@@ -149,6 +149,6 @@ fn f64_with_i64() {
         Variant::SCALAR,
         Variant::vector(32),
         Variant::merge::<f64>(),
-        Variant::adaptive::<f64>(),
+        Variant::adaptive::<f64>(false),
     ]);
 }

@@ -86,6 +86,15 @@ fn every_choice_is_predicted_and_the_best_are_checked() {
     assert_eq!(again, tuning);
     // Four predictions, six checks, and the end.
     assert_eq!(steps, 11);
+    // A search that is over is taken over whole, unless a header beside the kernel has changed.
+    let steps_with = |earlier: &Tuning| {
+        let mut steps = 0;
+        tune(&task, &options(), 6, Some(earlier.clone()), &mut |_| {}, &mut |_| steps += 1).unwrap();
+        steps
+    };
+    assert_eq!(steps_with(&again), 1);
+    fs::write(folder.path().join("part.cuh"), "#pragma once\n").unwrap();
+    assert_eq!(steps_with(&again), 13);
     // Of another source, nothing is taken over.
     fs::write(folder.path().join("scale.cu"), KERNEL.replace("2.0f", "3.0f")).unwrap();
     let other = tune(&task, &options(), 1, Some(again), &mut |_| {}, &mut |_| {}).unwrap();

@@ -215,3 +215,45 @@ fn uses_of_a_register_without_a_value() {
         assert_eq!(undefined_from_lane_4(harmless), [], "{harmless}");
     }
 }
+
+#[test]
+fn a_variable_without_a_value_that_goes_through_shared_memory() {
+    // The last tile of many kernels: what was not loaded is exchanged, and not stored. With the bug it decides what is stored.
+    uninitialised(
+        "__shared__ int exchanged[64];
+        KERNEL {
+            int item;
+            if (threadIdx.x < x[50]) item = x[threadIdx.x];
+            exchanged[63 - threadIdx.x] = item;
+            __syncthreads();
+            item = exchanged[threadIdx.x]; // BUG
+            if (threadIdx.x >= 14 + BUG * x[8]) z[threadIdx.x] = BUG ? 0 : item;
+            if (BUG && item > 5) z[threadIdx.x] = 1;
+        }",
+    );
+}
+
+#[test]
+fn a_variable_that_a_function_sets_if_there_is_a_value() {
+    // It is loaded before it is known whether it has a value.
+    let ptx = |value: &str| {
+        format!(
+            ".version 8.0\n.target sm_80\n.address_size 64\n\
+             .visible .entry k(.param .u64 x, .param .u64 y, .param .u64 z) {{\n.local .align 4 .b8 v[4];\n\
+             .reg .b32 %t, %u, %v;\n.reg .b64 %z;\n.reg .pred %p;\nld.param.u64 %z, [z];\nmov.u32 %t, %tid.x;\n\
+             mad.wide.u32 %z, %t, 4, %z;\nsetp.lt.u32 %p, %t, 4;\n@%p st.local.u32 [v], %t;\nld.local.u32 %u, [v];\n\
+             {value}\nst.global.u32 [%z], %v;\nret;\n}}\n"
+        )
+    };
+    let found = |value: &str| {
+        let ran = planted::run_ptx(&Planted { block: 32, ..PLANTED }, &ptx(value));
+        ran.findings.iter().map(|finding| (finding.kind, finding.thread)).collect::<Vec<_>>()
+    };
+    let undefined = [(FindingKind::Uninitialised, [4, 0, 0])];
+    assert_eq!(found("selp.b32 %v, %u, -1, %p;"), []);
+    assert_eq!(found("selp.b32 %v, %u, -1, %p;\nadd.u32 %v, %v, 3;"), []);
+    assert_eq!(found("selp.b32 %v, -1, %u, %p;"), undefined);
+    assert_eq!(found("selp.b32 %v, -1, %u, %p;\nadd.u32 %v, %v, 3;"), undefined);
+    assert_eq!(found("add.u32 %v, %u, 3;"), undefined);
+    assert_eq!(found("mov.u32 %v, %u;"), undefined);
+}

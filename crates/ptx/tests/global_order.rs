@@ -78,6 +78,23 @@ macro_rules! orders {
 }
 
 orders! {
+    the_counter_that_the_last_block_resets: 8 x 64, "before the atomic", r#"
+        __shared__ bool last;
+        KERNEL {
+            __threadfence();
+            if (threadIdx.x == 0) {
+                last = atomicInc((unsigned *)counter, gridDim.x) == gridDim.x - 1;
+                if (BUG && blockIdx.x == 3) atomicAdd(counter + 1, 1);
+            }
+            __syncthreads();
+            if (last && threadIdx.x == 40) counter[BUG] = 0; // RACE
+        }"#;
+    a_counter_that_is_reset_without_a_ticket: 8 x 64, "", r#"
+        KERNEL {
+            if (threadIdx.x > 0) return;
+            int ticket = BUG && blockIdx.x == 7 ? 7 : atomicAdd(counter, 1);
+            if (ticket == 7) counter[0] = 0; // RACE
+        }"#;
     the_last_block_after_a_fence_of_its_first_thread: 8 x 64, "before the atomic", r#"
         __shared__ bool last;
         KERNEL {

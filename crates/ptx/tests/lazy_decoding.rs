@@ -125,3 +125,35 @@ fn oddities_of_the_text() {
     let ptx = text(module, body).replace("brx.idx.uni 1", "mov.u32 %r6, 1; brx.idx.uni %r6");
     assert_eq!(launch(&ptx, 1), Ok(vec![6 + 5 + 7 + 1000; 32]));
 }
+
+/// Templates leave their shared variables to the module, so that one module may have more of them than a block.
+#[test]
+fn a_kernel_has_the_shared_variables_that_it_names() {
+    let ptx = format!(
+        "{HEAD}.weak .shared .align 4 .b8 first[40000];\n.weak .shared .align 4 .b8 second[120000];\n\
+         .weak .shared .align 4 .b8 third[120000];\n\
+         .func (.reg .b32 %got) deep(.reg .b32 %at) {{\n.reg .b32 %s<4>;\n.shared .align 4 .b8 own[64];\n\
+         mov.u32 %s1, second;\nadd.u32 %s1, %s1, %at;\nst.shared.u32 [%s1], %at;\nst.shared.u32 [own], 5;\n\
+         ld.shared.u32 %got, [%s1];\nret;\n}}\n\
+         .visible .entry one(.param .u64 y) {{\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [y];\n\
+         st.shared.u32 [first+39996], 7;\nld.shared.u32 %r1, [first+39996];\nst.global.u32 [%rd1], %r1;\n\
+         mov.u32 %r2, %total_smem_size;\nst.global.u32 [%rd1+4], %r2;\nret;\n}}\n\
+         .visible .entry two(.param .u64 y) {{\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [y];\n\
+         call (%r1), deep, (119996);\nst.global.u32 [%rd1], %r1;\nmov.u32 %r2, %total_smem_size;\n\
+         st.global.u32 [%rd1+4], %r2;\nret;\n}}\n\
+         .visible .entry three(.param .u64 y) {{\n.reg .b32 %r<4>;\nst.shared.u32 [third], 1;\n\
+         st.shared.u32 [second], 1;\nret;\n}}\n"
+    );
+    let mut bench = Bench::new(&ptx, "80");
+    let y = bench.words(&[0; 2]);
+    let mut run = |kernel: &str| {
+        let config = LaunchConfig::new(1, 1, vec![pointer(y)]);
+        let report = bench.simulator.launch(&bench.module, kernel, &config)?;
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        Ok::<_, PtxError>(bench.read_words(y, 2))
+    };
+    assert_eq!(run("one"), Ok(vec![7, 40000]));
+    assert_eq!(run("two"), Ok(vec![119_996, 120_064]));
+    let refused = run("three").unwrap_err().to_string();
+    assert!(refused.contains("third does not fit into shared memory"), "{refused}");
+}

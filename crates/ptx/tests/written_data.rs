@@ -99,3 +99,23 @@ fn a_place_that_many_write_differently() {
 /// A kernel that is right, to see whether there is a compiler.
 const PLANTED_NOTHING: Planted<'static> =
     Planted { source: "KERNEL { y[threadIdx.x] = x[threadIdx.x]; }", ..PLANTED };
+
+#[test]
+fn a_flag_that_many_blocks_set() {
+    for source in [
+        "KERNEL { if (x[threadIdx.x] & 1) z[0] = BUG; }",
+        // Blocks that may learn from each other.
+        "KERNEL {
+            if (threadIdx.x == 0) y[blockIdx.x] = atomicAdd(z + 1, 1);
+            if (x[threadIdx.x] & 1) z[0] = 1;
+        }",
+    ] {
+        for race in races(source, 4) {
+            assert_eq!(race, (true, Severity::Warning), "{source}");
+        }
+        // Within a block all agree, between the blocks they do not.
+        for race in races(&source.replace("z[0] = ", "z[0] = (int)blockIdx.x / 2 + "), 4) {
+            assert_eq!(race, (false, Severity::Error), "{source}");
+        }
+    }
+}

@@ -27,6 +27,13 @@ Examples:
   kinora lab compare sum/sum.cu faster.cu
       Two kernels for one task, side by side.
 
+  kinora lab tune sum
+      The fastest of the parameters that the kernel declares, in lines such as
+      `// tune: TILE = 64, 128`.
+
+  kinora lab kernelbench KernelBench --level 1
+      A checkout of the benchmark, with kernels of ours, beside PyTorch.
+
   kinora lab spmv matrix.mtx
       Sparse matrix × vector, the worked example: every kernel on a matrix of
       yours.
@@ -90,6 +97,9 @@ Examples:
       A Python file with a function `reference` and a dictionary TASK, which
       holds what task.toml would.
 
+  kinora lab run sum --html sum.html
+      The same as a page, with the source beside its counters.
+
   kinora lab run scale.cu --grid 4 --block 256 --input x=x.npy \\
       --output y=expected.npy --argument x --argument y --argument i32:1000
       A kernel, with inputs and right results in files of NumPy's.
@@ -109,9 +119,18 @@ pub struct RunArgs {
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub results: Option<PathBuf>,
 
-    /// Write a page that explains the time: advice, the roofline, and the source beside its counters.
+    /// Write a page with what was found, what to try, the roofline, and the source beside its counters.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+
+    /// Also time `torch.compile` of a reference in PyTorch, beside the kernel on a GPU.
+    #[arg(long)]
+    pub torch_compile: bool,
+
+    /// Launch the kernels once on the GPU and do nothing else: for a profiler.
+    #[cfg(feature = "cuda")]
+    #[arg(long, hide = true)]
+    pub launch_only: bool,
 
     /// Replace files that exist.
     #[arg(short, long)]
@@ -122,7 +141,7 @@ pub struct RunArgs {
     pub kernel: KernelArgs,
 
     /// How it is run.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "How it is run")]
     pub method: MethodArgs,
 }
 
@@ -165,7 +184,8 @@ pub struct MethodArgs {
     #[arg(long, value_name = "NAME", default_value = "h200", value_parser = chip)]
     pub device_profile: ChipSpec,
 
-    /// A calibration measured on a device, for the prediction; without it, only published figures count.
+    /// A calibration measured on a device, for the prediction. Without it: that of an H200 for h100 and h200, which comes with the
+    /// program, and published figures for other chips.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub calibration: Option<PathBuf>,
 
@@ -181,7 +201,7 @@ pub struct MethodArgs {
     #[arg(long = "compile", value_name = "OPTION", allow_hyphen_values = true)]
     pub compile: Vec<String>,
 
-    /// Stop a launch after this many warp instructions [default: 400000000].
+    /// Stop a launch after this many warp instructions [default: 100000000].
     #[arg(long, value_name = "COUNT", value_parser = whole_number::<u64>)]
     pub steps: Option<u64>,
 
@@ -286,7 +306,7 @@ pub struct WatchArgs {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub task: PathBuf,
 
-    /// Run every size with all checks, not the first alone.
+    /// Run every size with all checks, not the first alone, and explain the time.
     #[arg(long)]
     pub all: bool,
 

@@ -9,11 +9,17 @@ pub mod spmv;
 mod tune;
 mod watch;
 
-use std::path::PathBuf;
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use kinora::files::Inputs;
+#[cfg(feature = "cuda")]
+use kinora_lab::launch_once;
 use kinora_lab::{
-    Arrays, GpuChoice, Options, Outcome, Stage, Task, TaskError, Verdict, results, run as run_task,
+    Arrays, GpuChoice, Options, Outcome, Stage, Task, TaskError, Verdict, end_references,
+    results as run_for_results, run as run_task,
 };
 use kinora_ptx::Calibration;
 
@@ -23,12 +29,15 @@ use crate::{
     display::{Display, Unit},
     failure::Failure,
     files::{self, NewFile},
+    interrupt,
     standard_output::print_styled,
 };
 
 /// Does what was asked for.
 pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
-    match &arguments.command {
+    // A reference that runs ends with the program.
+    interrupt::on_immediate_exit(end_references);
+    let ran = match &arguments.command {
         LabCommand::Run(arguments) => run_one(arguments),
         LabCommand::New(arguments) => new::run(arguments),
         LabCommand::Compare(arguments) => compare::run(arguments),
@@ -37,28 +46,100 @@ pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
         #[cfg(feature = "cuda")]
         LabCommand::Kernelbench(arguments) => kernelbench::run(arguments),
         LabCommand::Spmv(arguments) => spmv::run(arguments),
-    }
+    };
+    // A wrong kernel has an exit code of its own, which a file that exists must not have.
+    ran.map_err(Failure::not_run)
 }
 
 /// Runs a task and tells what came of it.
 fn run_one(arguments: &RunArgs) -> Result<(), Failure> {
     let task = task(arguments)?;
-    let options = options(&arguments.method)?;
+    let mut options = options(&arguments.method)?;
+    #[cfg(feature = "cuda")]
+    if arguments.launch_only {
+        return launch_once(&task, &options).map_err(|problem| Failure::LabNotRun(problem.message));
+    }
+    options.torch_compile = arguments.torch_compile;
+    options.again = again(arguments);
     let inputs = Inputs::new(task.files());
     let page =
         arguments.html.as_ref().map(|path| files::check(path, arguments.force, &inputs)).transpose()?;
+    let results = match &arguments.results {
+        Some(folder) => new_results(&task, folder, arguments.force, &inputs)?,
+        None => Vec::new(),
+    };
     let outcome = observed(&task, &options, arguments.method.json);
     if !arguments.method.json {
         print_styled(&outcome.text())?;
     }
-    if let Some(page) = page {
-        write_page(&task, &outcome, &page)?;
-    }
-    if let Some(folder) = &arguments.results {
-        write_results(&task, &options, folder, arguments.force)?;
-    }
+    let failure = failure(&outcome);
+    // What is wrong with the kernel matters more than a file that could not be written.
+    let written = write(&task, &options, &outcome, page.as_ref(), &results);
+    let failure = match (failure, written) {
+        (Some(failure), Err(unwritten)) => {
+            unwritten.tell();
+            Some(failure)
+        }
+        (failure, written) => failure.or(written.map_err(Failure::not_run).err()),
+    };
     let answered = serde_json::to_value(&outcome).unwrap_or_default();
-    answer(arguments.method.json, answered, failure(&outcome))
+    answer(arguments.method.json, answered, failure)
+}
+
+/// The command that launches the same kernels once, for a profiler.
+fn again(arguments: &RunArgs) -> Option<Vec<OsString>> {
+    // A kernel without a task has many options of its own, and is rarely what is tuned.
+    let is_task = arguments.kernel.grid.is_empty();
+    let mut words = vec![std::env::current_exe().ok().filter(|_| is_task)?.into_os_string()];
+    words.extend(["lab", "run"].map(OsString::from));
+    words.push(arguments.task.clone().into_os_string());
+    words.extend(["--launch-only", "--seed"].map(OsString::from));
+    words.push(arguments.method.seed.to_string().into());
+    for option in &arguments.method.compile {
+        words.push("--compile".into());
+        words.push(option.into());
+    }
+    Some(words)
+}
+
+/// Writes what was asked for beside the answer.
+fn write(
+    task: &Task,
+    options: &Options,
+    outcome: &Outcome,
+    page: Option<&NewFile>,
+    results: &[(String, NewFile)],
+) -> Result<(), Failure> {
+    if let Some(page) = page {
+        page.write(outcome.page().as_bytes())?;
+    }
+    if results.is_empty() || outcome.verdict == Verdict::NotRun {
+        return Ok(());
+    }
+    let contents = run_for_results(task, options).map_err(|problem| Failure::LabNotRun(problem.message))?;
+    for (name, bytes) in contents {
+        if let Some((_, file)) = results.iter().find(|(known, _)| *known == name) {
+            file.write(&bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// The files of the results, none of which may be there. Their folder is made.
+fn new_results(
+    task: &Task,
+    folder: &Path,
+    force: bool,
+    inputs: &Inputs,
+) -> Result<Vec<(String, NewFile)>, Failure> {
+    let failed = |source| Failure::File { path: folder.to_owned(), source };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let results = task.buffers.iter().filter(|buffer| buffer.is_result());
+    let file = |name: String| {
+        let file = files::check(&folder.join(&name), force, inputs)?;
+        Ok((name, file))
+    };
+    results.map(|buffer| file(format!("{}.npy", buffer.name))).collect()
 }
 
 /// The task that was asked for, or one that the options make of a kernel.
@@ -86,7 +167,7 @@ fn task(arguments: &RunArgs) -> Result<Task, Failure> {
     Task::open(&arguments.task).map_err(of_task)
 }
 
-fn arrays(source: &std::path::Path, kernel: &KernelArgs) -> Result<Arrays, Failure> {
+fn arrays(source: &Path, kernel: &KernelArgs) -> Result<Arrays, Failure> {
     let named = |texts: &[String], option: &str| -> Result<Vec<(String, PathBuf)>, Failure> {
         let pair = |text: &String| match text.split_once('=') {
             Some((name, file)) => Ok((name.to_owned(), PathBuf::from(file))),
@@ -109,7 +190,7 @@ fn arrays(source: &std::path::Path, kernel: &KernelArgs) -> Result<Arrays, Failu
 fn options(method: &MethodArgs) -> Result<Options, Failure> {
     let calibration = match &method.calibration {
         Some(path) => Calibration::read(path).map_err(|error| Failure::LabNotRun(error.to_string()))?,
-        None => Calibration::default(),
+        None => Calibration::of(&method.device_profile),
     };
     Ok(Options {
         chip: method.device_profile.clone(),
@@ -123,6 +204,7 @@ fn options(method: &MethodArgs) -> Result<Options, Failure> {
         explain: !method.no_time,
         quick: false,
         compile: method.compile.clone(),
+        ..Options::default()
     })
 }
 
@@ -138,31 +220,6 @@ fn observed(task: &Task, options: &Options, quiet: bool) -> Outcome {
     });
     display.abandon_stage();
     outcome
-}
-
-/// Writes the page that explains the kernel's time.
-fn write_page(task: &Task, outcome: &Outcome, file: &NewFile) -> Result<(), Failure> {
-    let Some(feedback) = &outcome.feedback else {
-        let why = "there is no page: only a kernel that is right, and whose time is predicted, is explained";
-        return Err(Failure::LabNotRun(why.to_owned()));
-    };
-    let source = task.read_source().map_err(of_task)?;
-    file.write(feedback.page(&[(source.name, source.text)]).as_bytes())
-}
-
-/// Writes what the kernel leaves for the first size.
-fn write_results(
-    task: &Task,
-    options: &Options,
-    folder: &std::path::Path,
-    force: bool,
-) -> Result<(), Failure> {
-    let inputs = Inputs::new(task.files());
-    let contents = results(task, options).map_err(|problem| Failure::LabNotRun(problem.message))?;
-    for (name, bytes) in contents {
-        files::check(&folder.join(name), force, &inputs)?.write(&bytes)?;
-    }
-    Ok(())
 }
 
 /// Why the command fails, if it does: its exit code tells a wrong kernel from one that could not be run.

@@ -14,7 +14,7 @@ use crate::{
     answer,
     display::{Display, Unit},
     failure::Failure,
-    files, print,
+    files, interrupt, print,
 };
 
 /// The most bytes of an earlier search.
@@ -27,6 +27,7 @@ pub fn run(arguments: &TuneArgs) -> Result<(), Failure> {
     let path = arguments.save.clone().unwrap_or_else(|| task.folder.join("tune.json"));
     let earlier = earlier(&path)?;
     let kept = files::check(&path, true, &Inputs::new(task.files()))?;
+    interrupt::set_words("interrupted; what was found is kept, and the same command continues from there");
     let mut display = Display::new(arguments.method.json, false);
     let mut failed = None;
     let tuned = tune(
@@ -55,7 +56,9 @@ pub fn run(arguments: &TuneArgs) -> Result<(), Failure> {
     }
     let wrong = tuning.variants.iter().filter(|variant| variant.right != Some(true)).count();
     let failure = tuning.best().is_none().then_some(Failure::LabFound { count: wrong });
-    answer(arguments.method.json, serde_json::to_value(&tuning).unwrap_or_default(), failure)
+    let mut answered = serde_json::to_value(&tuning).unwrap_or_default();
+    answered["best"] = serde_json::to_value(tuning.best()).unwrap_or_default();
+    answer(arguments.method.json, answered, failure)
 }
 
 /// What an earlier search found.

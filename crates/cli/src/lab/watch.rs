@@ -8,9 +8,10 @@ use std::{
 
 use kinora_lab::{GpuChoice, Options, Task};
 use kinora_outside::printable;
+use kinora_ptx::Calibration;
 
 use super::{arguments::WatchArgs, observed};
-use crate::{failure::Failure, standard_output::print_styled};
+use crate::{failure::Failure, interrupt, standard_output::print_styled};
 
 /// How often the files are looked at. An editor's save is seen well within what a person notices.
 const EVERY: Duration = Duration::from_millis(150);
@@ -24,11 +25,16 @@ type Seen = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
 /// Runs a task until the program is asked to end.
 pub fn run(arguments: &WatchArgs) -> Result<(), Failure> {
     let options = Options {
+        calibration: Calibration::of(&arguments.device_profile),
         chip: arguments.device_profile.clone(),
         gpu: GpuChoice::Never,
         quick: !arguments.all,
+        // Explaining takes as long as everything else together, and longer.
+        explain: arguments.all,
         ..Options::default()
     };
+    // It has no other end.
+    interrupt::set_words("interrupted");
     let mut runs = 0;
     loop {
         let started = Instant::now();

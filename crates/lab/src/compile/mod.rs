@@ -283,6 +283,17 @@ fn installed() -> Result<Box<dyn CudaCompiler>, CompileError> {
     let missing = "this build does without NVRTC; build Kinora with the feature `cuda`".to_owned();
     match nvcc::Nvcc::find() {
         Some(nvcc) => Ok(Box::new(nvcc)),
-        None => Err(CompileError::NoCompiler(format!("{missing}; there is no nvcc either"))),
+        None => Err(CompileError::NoCompiler(format!("{missing}; there is no nvcc either{}", inactive()))),
+    }
+}
+
+/// A Python environment in the current folder that is not active. It is not searched, because anyone may have made that folder.
+fn inactive() -> String {
+    let is_environment = |name: &&&str| Path::new(name).join("pyvenv.cfg").is_file();
+    match [".venv", "venv"].iter().find(is_environment) {
+        Some(name) if std::env::var_os("VIRTUAL_ENV").is_none() => {
+            format!("; {name} in this folder is searched once it is active: `source {name}/bin/activate`")
+        }
+        _ => String::new(),
     }
 }

@@ -12,7 +12,7 @@ use super::{Address, Device, ExecuteError, Launch, Launched, ModuleId};
 use crate::compile::Compiled;
 
 /// Several times the largest level-two cache.
-const FLUSH_BYTES: usize = 256 << 20;
+pub(crate) const FLUSH_BYTES: usize = 256 << 20;
 
 /// A GPU.
 #[derive(Debug)]

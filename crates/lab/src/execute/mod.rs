@@ -11,6 +11,8 @@ use kinora_ptx::{Counters, Finding, Prediction};
 use serde::Serialize;
 
 #[cfg(feature = "cuda")]
+pub(crate) use gpu::FLUSH_BYTES;
+#[cfg(feature = "cuda")]
 pub use gpu::GpuDevice;
 pub use simulated::SimulatedDevice;
 

@@ -57,6 +57,22 @@ impl SimulatedDevice {
         self.module(module).ok_or_else(|| ExecuteError::Device("no such module is loaded".to_owned()))
     }
 
+    /// Predicts a launch; one that `follows` another in the same stream costs less to start.
+    ///
+    /// # Errors
+    /// If the launch would be refused.
+    pub fn predict_in_row(
+        &self,
+        launch: &Launch,
+        registers: Option<u32>,
+        follows: bool,
+    ) -> Result<Prediction, ExecuteError> {
+        let module = self.loaded(launch.module)?;
+        let calibration = self.calibration.clone();
+        let options = PredictOptions { registers, calibration, follows, ..PredictOptions::default() };
+        self.simulator.predict(module, &launch.kernel, &config(launch), &options).map_err(device)
+    }
+
     /// Explains a launch: what it costs by line, and what it would gain without each of these costs.
     ///
     /// # Errors
@@ -155,9 +171,6 @@ impl Device for SimulatedDevice {
     }
 
     fn predict(&self, launch: &Launch, registers: Option<u32>) -> Result<Option<Prediction>, ExecuteError> {
-        let module = self.loaded(launch.module)?;
-        let calibration = self.calibration.clone();
-        let options = PredictOptions { registers, calibration, ..PredictOptions::default() };
-        self.simulator.predict(module, &launch.kernel, &config(launch), &options).map(Some).map_err(device)
+        self.predict_in_row(launch, registers, false).map(Some)
     }
 }

@@ -92,11 +92,7 @@ impl Kernel<'_> {
         (launch_seconds > 0.5 * seconds).then(|| Candidate {
             rule: Rule::LaunchBound,
             line: None,
-            what: format!(
-                "the launch itself takes {:.1} of {:.1} microseconds",
-                launch_seconds * 1e6,
-                seconds * 1e6
-            ),
+            what: format!("the launch itself takes {:.1} of {:.1} µs", launch_seconds * 1e6, seconds * 1e6),
             figures: vec![figure("launch overhead, share of the time", None, launch_seconds / seconds, 0.0)],
             question: Question::Seconds(seconds - launch_seconds),
         })
@@ -149,8 +145,8 @@ impl Kernel<'_> {
     fn low_occupancy(&self) -> Option<Candidate> {
         let occupancy = self.base.occupancy;
         let limit = match occupancy.limit {
-            OccupancyLimit::Warps => "the slots for warps",
-            OccupancyLimit::Blocks => "the slots for blocks",
+            OccupancyLimit::Warps => "its slots for warps",
+            OccupancyLimit::Blocks => "its slots for blocks",
             OccupancyLimit::Registers => "registers",
             OccupancyLimit::Shared => "shared memory",
         };
@@ -159,7 +155,7 @@ impl Kernel<'_> {
             rule: Rule::LowOccupancy,
             line: None,
             what: format!(
-                "{limit} let a multiprocessor hold {} blocks, {:.0} % of its warps",
+                "a multiprocessor holds only {} blocks, {:.0} % of its warps, limited by {limit}",
                 occupancy.blocks,
                 100.0 * occupancy.share
             ),
@@ -228,7 +224,7 @@ impl Kernel<'_> {
         Some(Candidate {
             rule: Rule::LocalMemory,
             line: at.line.source.clone(),
-            what: format!("an array of each thread's own lies in memory: {} of traffic", bytes_text(all)),
+            what: format!("a per-thread array lies in local memory: {} of traffic", bytes_text(all)),
             figures: vec![figure("bytes of local memory", "smsp__inst_executed_op_local_ld + _st", all, 0.0)],
             question: without(Assumption::NoLocalMemory, []),
         })
@@ -243,7 +239,7 @@ impl Kernel<'_> {
             line: at.line.source.clone(),
             what: format!("warps wait at barriers for {:.0} % of their time", 100.0 * waits / total),
             figures: vec![figure(
-                "clocks at barriers per warp",
+                "cycles at barriers, per warp",
                 "smsp__average_warps_issue_stalled_barrier_per_issue_active",
                 waits,
                 0.0,
@@ -268,7 +264,10 @@ impl Kernel<'_> {
         (lane <= 8.0 && even).then(|| Candidate {
             rule: Rule::NarrowAccess,
             line: at.line.source.clone(),
-            what: format!("each lane accesses {lane:.1} bytes at a time; one instruction can have 16"),
+            what: format!(
+                "each lane accesses {} bytes at a time; one instruction can move 16",
+                super::text::number_text(lane)
+            ),
             figures: vec![figure("bytes per lane and request", None, lane, 16.0)],
             question: without(Assumption::WideAccesses, lines),
         })
@@ -308,7 +307,7 @@ impl Kernel<'_> {
             line: at.line.source.clone(),
             what: format!("warps wait for the loads of this line for {:.0} % of their time", 100.0 * share),
             figures: vec![figure(
-                "clocks that its loads are waited for, per warp",
+                "cycles waiting for these loads, per warp",
                 "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active",
                 at.stalls.exposed,
                 0.0,
@@ -391,8 +390,10 @@ fn atomic_contention(line: &LinePrediction) -> Option<Candidate> {
     Some(Candidate {
         rule: Rule::AtomicContention,
         line: line.line.source.clone(),
-        what: format!("{requests} atomics of warps on {space}; in each, {each:.1} lanes wait for each other"),
-        figures: vec![figure("passes per request", None, each, 1.0)],
+        what: format!(
+            "{requests} atomic instructions on {space}; in each, {each:.1} lanes wait for one another"
+        ),
+        figures: vec![figure("serialised passes per instruction", None, each, 1.0)],
         question: without(Assumption::UncontendedAtomics, line.line.source.clone()),
     })
 }
@@ -413,7 +414,10 @@ fn slow_arithmetic(line: &LinePrediction) -> Option<Candidate> {
     Some(Candidate {
         rule: Rule::SlowArithmetic,
         line: line.line.source.clone(),
-        what: format!("{count} of the {all} warp instructions of this line are {what}"),
+        what: format!(
+            "{:.0} % of the warp instructions of this line are {what}",
+            100.0 * count as f64 / all as f64
+        ),
         figures: vec![figure(name, None, count as f64, 0.0)],
         question: without(Assumption::PlainArithmetic, line.line.source.clone()),
     })
@@ -431,7 +435,7 @@ fn tensor_cores_unused(line: &LinePrediction, base: &Prediction) -> Option<Candi
     (main && dense && converts * 64 * 8 > flops && loads > 0).then(|| Candidate {
         rule: Rule::TensorCoresUnused,
         line: line.line.source.clone(),
-        what: "products of 16-bit numbers are added up by the threads' own multiply-adds".to_owned(),
+        what: "products of 16-bit numbers are added up by ordinary multiply-add instructions".to_owned(),
         figures: vec![
             figure("operations of threads", None, flops as f64, 0.0),
             figure("tensor instructions", "sm__inst_executed_pipe_tensor.sum", 0.0, None),

@@ -4,7 +4,7 @@
 //! questions are worth asking; the predictions' differences rank the answers. So a gain is an upper bound, by a model of the chip.
 
 mod candidates;
-mod page;
+pub(crate) mod page;
 mod rule;
 mod text;
 
@@ -15,7 +15,7 @@ use kinora_ptx::{
 use serde::Serialize;
 
 pub use rule::Rule;
-pub(crate) use text::time;
+pub(crate) use text::{number_text, time};
 
 use self::candidates::{Candidate, Question, candidates};
 
@@ -114,8 +114,10 @@ pub struct Roofline {
 /// What a kernel's time consists of, and what to try next.
 #[derive(Clone, Debug, Serialize)]
 pub struct Feedback {
-    /// The kernel.
+    /// The kernel, as the code calls it.
     pub kernel: String,
+    /// Its name in the source.
+    pub function: String,
     /// The chip.
     pub chip: String,
     /// The prediction as it is.
@@ -169,6 +171,7 @@ pub fn explain(subject: &Subject<'_>) -> Result<Feedback, PtxError> {
     let roofline = roofline(chip, &base);
     Ok(Feedback {
         kernel: subject.kernel.to_owned(),
+        function: crate::compile::base_name(subject.kernel).to_owned(),
         chip: chip.name.clone(),
         prediction: base,
         advice,

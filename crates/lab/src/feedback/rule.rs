@@ -100,13 +100,14 @@ impl Rule {
                 "index the array by constants: unroll the loops over it, or keep it in shared memory"
             }
             Rule::RegisterSpills => {
-                "give each thread less to hold, or raise its registers with __launch_bounds__"
+                "give each thread less to hold, or allow it more registers with __launch_bounds__"
             }
             Rule::AtomicContention => {
                 "combine within the warp or the block first, then one atomic each; or spread it over several addresses"
             }
             Rule::SlowArithmetic => {
-                "use literals with an f, multiply by a reciprocal, use __fast intrinsics where the accuracy allows it, or move it out of the loop"
+                "write float literals (1.0f), multiply by a reciprocal, use intrinsics such as __expf where the accuracy allows it, or move the work out \
+                 of the loop"
             }
             Rule::RepeatedLoads => {
                 "load a tile into shared memory or registers once, and let the whole block use it"

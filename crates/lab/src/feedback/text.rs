@@ -15,10 +15,10 @@ impl Feedback {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{} on a {}: {} predicted, limited by {}, then by {}",
-            self.kernel,
-            self.chip,
+            "What limits {}: {} predicted on {}, limited by {}, then by {}",
+            self.function,
             time(prediction.seconds),
+            self.chip,
             prediction.limiter.describe(),
             prediction.next_limiter.describe()
         );
@@ -77,17 +77,20 @@ fn promise(advice: &Advice) -> String {
 
 /// Seconds for people.
 pub(crate) fn time(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds >= 1.0 => format!("{seconds:.2} s"),
-        seconds if seconds >= 1e-3 => format!("{:.2} ms", seconds * 1e3),
-        seconds => format!("{:.2} µs", seconds * 1e6),
-    }
+    crate::report::seconds(seconds)
 }
 
 /// A number with as many digits as one reads.
-pub(super) fn number_text(number: f64) -> String {
+pub(crate) fn number_text(number: f64) -> String {
     match number.abs() {
-        size if size >= 1e4 => format!("{number:.3e}"),
+        size if size >= 1e6 => {
+            let (by, prefix) = match size {
+                size if size >= 1e12 => (1e12, "T"),
+                size if size >= 1e9 => (1e9, "G"),
+                _ => (1e6, "M"),
+            };
+            format!("{:.1} {prefix}", number / by)
+        }
         size if size >= 100.0 || number.fract() == 0.0 => format!("{number:.0}"),
         _ => format!("{number:.2}"),
     }

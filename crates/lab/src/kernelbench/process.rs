@@ -26,6 +26,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     script!("declaration.py"),
     script!("errors.py"),
     script!("kernels.py"),
+    script!("sharing.py"),
     script!("tasks.py"),
     script!("timing.py"),
     script!("torch_memory.py"),

@@ -101,9 +101,21 @@ pub struct Runner {
     solutions: PathBuf,
     /// The worker's files, our solutions, and what processes exchange.
     folder: TempDir,
+    /// PyTorch's own worker. It runs nothing that is not trusted, so that one serves all tasks, and compiles with what it has loaded.
+    reference: Option<Worker>,
+    /// The worker of the next solution: it loads PyTorch while the one before is at work.
+    next: Option<Seat>,
     /// What the first worker said of itself.
     torch: String,
     device: String,
+}
+
+/// A solution's worker, in a folder of its own.
+#[derive(Debug)]
+struct Seat {
+    // Ended before its folder goes.
+    worker: Worker,
+    folder: TempDir,
 }
 
 impl Runner {
@@ -111,7 +123,12 @@ impl Runner {
     ///
     /// # Errors
     /// If there are no tasks, or files cannot be written.
-    pub fn new(options: Options) -> Result<Runner, KernelBenchError> {
+    pub fn new(mut options: Options) -> Result<Runner, KernelBenchError> {
+        // The workers have working folders of their own.
+        for folder in [Some(&mut options.folder), options.solutions.as_mut()].into_iter().flatten() {
+            *folder = std::path::absolute(&*folder)
+                .map_err(|source| KernelBenchError::file("read", folder, source))?;
+        }
         let tasks = super::tasks(&options.folder, options.level, &options.only)?;
         let folder = tempfile::Builder::new().prefix("kinora-kernelbench-").tempdir();
         let folder =
@@ -127,7 +144,16 @@ impl Runner {
                 shipped
             }
         };
-        Ok(Runner { options, tasks, solutions, folder, torch: String::new(), device: "cpu".to_owned() })
+        Ok(Runner {
+            options,
+            tasks,
+            solutions,
+            folder,
+            reference: None,
+            next: None,
+            torch: String::new(),
+            device: "cpu".to_owned(),
+        })
     }
 
     /// The tasks.
@@ -180,7 +206,15 @@ impl Runner {
 
     fn task(&mut self, task: &Task, solution: &Solution) -> TaskResult {
         let mut result = blank(task, Some(solution), Outcome::Right, Vec::new());
-        if let Err(error) = self.checked(task, solution, &mut result) {
+        let reference = self.reference.take().map_or_else(|| self.reference_worker(), Ok);
+        let ran = reference.and_then(|mut reference| {
+            self.checked(task, solution, &mut reference, &mut result)?;
+            // One in whose task something went wrong is not used again.
+            reference.ask(&json!({"do": "unload"}), self.limit(), |_| Ok(Value::Null))?;
+            self.reference = Some(reference);
+            Ok(())
+        });
+        if let Err(error) = ran {
             result.outcome = Outcome::Failed;
             result.reasons.push(described(&error));
         }
@@ -190,24 +224,41 @@ impl Runner {
         result
     }
 
-    /// Checks a solution and times it, in processes that end with this.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.options.seconds)
+    }
+
+    fn reference_worker(&self) -> Result<Worker, KernelBenchError> {
+        Worker::start(&self.options.python, self.folder.path(), "reference", self.folder.path())
+    }
+
+    fn seat(&self) -> Result<Seat, KernelBenchError> {
+        let folder = tempfile::tempdir_in(self.folder.path());
+        let folder =
+            folder.map_err(|source| KernelBenchError::file("write to", self.folder.path(), source))?;
+        let worker = Worker::start(&self.options.python, self.folder.path(), "solution", folder.path())?;
+        Ok(Seat { worker, folder })
+    }
+
+    /// Checks a solution and times it, in a process that ends with this.
     fn checked(
         &mut self,
         task: &Task,
         solution: &Solution,
+        reference: &mut Worker,
         result: &mut TaskResult,
     ) -> Result<(), KernelBenchError> {
-        let exchange = tempfile::tempdir_in(self.folder.path());
-        let exchange =
-            exchange.map_err(|source| KernelBenchError::file("write to", self.folder.path(), source))?;
-        let limit = Duration::from_secs(self.options.seconds);
-        let start = |role| Worker::start(&self.options.python, self.folder.path(), role, exchange.path());
+        let limit = self.limit();
+        let Seat { worker: mut candidate, folder: exchange } =
+            self.next.take().map_or_else(|| self.seat(), Ok)?;
+        if self.tasks.last().is_some_and(|last| last.number != task.number) {
+            self.next = Some(self.seat()?);
+        }
         let chip = self.options.chip.clone();
         let serve = move |message: &Value| served(message, &chip);
         let cpu = self.options.device == Device::Cpu;
         let simulated = cpu && solution.is_cuda;
 
-        let mut reference = start("reference")?;
         let mut load = json!({
             "do": "load", "task": task.file, "device": if cpu { "cpu" } else { "cuda" }, "seed": self.seed(task, 0),
             "overrides": if self.options.shrink { solution.shrink.clone() } else { None },
@@ -218,12 +269,14 @@ impl Runner {
         self.device = loaded["device"].as_str().unwrap_or_default().to_owned();
         result.shrunk = loaded["overrides"].clone();
 
-        let mut candidate = start("solution")?;
         load["overrides"] = loaded["overrides"].clone();
         load["shrink"] = json!(0);
         load["solution"] = solution.request.clone();
         load["folder"] = json!(exchange.path());
-        candidate.ask(&load, limit, &serve)?;
+        let trial = candidate.ask(&load, limit, &serve)?["trial"].take();
+        let tried = reference.ask(&json!({"do": "tries", "trial": trial}), limit, &serve)?;
+        let share = json!({"do": "share", "within_memory": tried["within_memory"]});
+        candidate.ask(&share, limit, &serve)?;
 
         let rounds: &[(&str, &str)] = if simulated { &SIMULATED_ROUNDS } else { &ROUNDS };
         for (number, (distribution, placement)) in rounds.iter().enumerate() {
@@ -245,7 +298,7 @@ impl Runner {
                 texts(&called["findings"]).map(|found| format!("{place}: the simulator found {found}")),
             );
             if called["results"].as_array().is_some_and(|results| !results.is_empty()) {
-                let judged = judge(&mut reference, &called["results"], limit, &serve)?;
+                let judged = judge(reference, &called["results"], limit, &serve)?;
                 match judged {
                     Ok(results) => {
                         let wrong =
@@ -280,7 +333,7 @@ impl Runner {
             let round =
                 json!({"do": "round", "seed": seeds[chosen as usize], "distribution": "own", "tf32": false});
             reference.ask(&round, limit, &serve)?;
-            match judge(&mut reference, &timed["results"], limit, &serve)? {
+            match judge(reference, &timed["results"], limit, &serve)? {
                 Ok(results) => {
                     let wrong = results.iter().enumerate().filter_map(|(number, one)| refusal(number, one));
                     result.reasons.extend(wrong.map(|wrong| format!("while timed: {wrong}")));

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Warp instructions after which the reference counts as endless.
-const STEPS: u64 = 2_000_000_000;
+const STEPS: u64 = 400_000_000;
 
 /// The results.
 pub(super) fn results(
@@ -79,11 +79,20 @@ pub(super) fn results(
     let done = attempt(&wide, scope, (&code, &names), &mut device, &given, manner, &mut |_, _| {})
         .map_err(|error| error.to_string())?;
     if let Some(finding) = done.findings.first() {
-        return Err(format!("the reference kernel is wrong itself: {finding}"));
+        let place =
+            finding.source.as_ref().map_or(String::new(), |at| format!(" at {}:{}", at.file, at.line));
+        return Err(format!(
+            "the reference kernel is wrong itself: {:?}{place}: {}",
+            finding.kind, finding.message
+        ));
     }
     for (buffer, unwritten) in wide.buffers.iter().zip(&done.unwritten) {
         if let Some(count @ 1..) = unwritten {
-            return Err(format!("the reference kernel leaves {count} elements of {} unwritten", buffer.name));
+            let elements = if *count == 1 { "element" } else { "elements" };
+            return Err(format!(
+                "the reference kernel leaves {count} {elements} of {} unwritten",
+                buffer.name
+            ));
         }
     }
     let mut elements = 0usize;

@@ -2,6 +2,7 @@
 
 mod elementwise;
 mod kernel;
+mod process;
 mod python;
 
 use std::path::PathBuf;
@@ -12,7 +13,13 @@ use crate::{
     task::{Reference, Sizes, Task},
 };
 
-pub(crate) use python::declared;
+pub(crate) use process::MORE_SECONDS;
+pub use process::end_references;
+#[cfg(feature = "cuda")]
+pub(crate) use process::ended;
+#[cfg(feature = "cuda")]
+pub(crate) use python::time_on_gpu;
+pub(crate) use python::{declared, imports_torch};
 
 /// The right results.
 #[derive(Clone, Debug, Default)]

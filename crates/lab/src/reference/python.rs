@@ -2,16 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::Read,
+    fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
+use super::process::run;
 use crate::{
     Element,
     expression::Scope,
@@ -19,18 +16,15 @@ use crate::{
     task::{Sizes, Task, TaskError},
 };
 
-const WORKER: &str = include_str!("worker.py");
-
-/// The environment variable that names the Python.
-const VARIABLE: &str = "KINORA_LAB_PYTHON";
+/// The most bytes of a file in Python.
+const MAX_FILE: u64 = 16 << 20;
 
 /// How long a file may take to declare its task.
 const DECLARE_SECONDS: f64 = 60.0;
 
-/// How much is said of what a worker printed before it died.
-const MAX_SAID: u64 = 2000;
-/// The longest answer: a task that is declared.
-const MAX_ANSWER: u64 = 4 << 20;
+/// How long PyTorch may take to be timed: `torch.compile` alone takes a minute.
+#[cfg(feature = "cuda")]
+const TIMED_SECONDS: f64 = 300.0;
 
 /// The results of a reference, by buffer.
 pub(super) fn results(
@@ -59,13 +53,7 @@ pub(super) fn results(
     }
     // Results in the order of their kinds in the description: outputs are what a function gives first.
     wanted.sort_by_key(|(number, ..)| (task.buffers[*number].is_given(), *number));
-    let numbers: BTreeMap<&str, Value> = scope
-        .iter()
-        .map(|(name, value)| match sizes.0.get(name) {
-            Some(size) => (name, json!(size)),
-            None => (name, json!(value)),
-        })
-        .collect();
+    let numbers = numbers(sizes, scope);
     let job = json!({
         "what": "compute",
         "file": absolute(file)?,
@@ -89,11 +77,87 @@ pub(super) fn results(
     Ok(results)
 }
 
+/// Sizes and constants by their names: sizes are whole numbers.
+fn numbers<'a>(sizes: &Sizes, scope: &'a Scope) -> BTreeMap<&'a str, Value> {
+    let number = |(name, value)| match sizes.0.get(name) {
+        Some(size) => (name, json!(size)),
+        None => (name, json!(value)),
+    };
+    scope.iter().map(number).collect()
+}
+
+/// Whether a file is written for PyTorch: it imports torch.
+pub(crate) fn imports_torch(file: &Path) -> bool {
+    let text = kinora_outside::read_text(file, MAX_FILE).unwrap_or_default();
+    text.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        let imports = matches!(words.next(), Some("import" | "from"));
+        let module = words.next().unwrap_or_default();
+        imports && module.split(['.', ',', ';']).next() == Some("torch")
+    })
+}
+
+/// How long PyTorch takes for a reference on a GPU: one answer for each way to run it.
+#[cfg(feature = "cuda")]
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Timed {
+    /// PyTorch's version.
+    pub version: String,
+    /// `eager`, and `torch.compile` if that was asked for.
+    pub ways: Vec<TimedWay>,
+}
+
+/// One way to run a reference.
+#[cfg(feature = "cuda")]
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct TimedWay {
+    pub name: String,
+    #[serde(default)]
+    pub milliseconds: Vec<f64>,
+    /// Why there are no times.
+    pub error: Option<String>,
+}
+
+/// Times a reference on a GPU as the kernel is timed, on the same sets of inputs, in the elements that the kernel has.
+#[cfg(feature = "cuda")]
+pub(crate) fn time_on_gpu(
+    task: &Task,
+    scope: &Scope,
+    (file, function): (&Path, &str),
+    sets: &[Vec<Vec<u8>>],
+    job: &Value,
+) -> Result<Timed, String> {
+    let system = |error: std::io::Error| format!("a temporary file cannot be written: {error}");
+    let folder = tempfile::tempdir().map_err(system)?;
+    let mut all = Vec::new();
+    for (set, given) in sets.iter().enumerate() {
+        let mut inputs = Vec::new();
+        for (number, buffer) in task.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_given()) {
+            let shape = buffer.extents(scope).map_err(|error| error.to_string())?;
+            let path = folder.path().join(format!("given{set}-{number}.npy"));
+            let array = Array { element: buffer.element, shape, bytes: given[number].clone() };
+            // NumPy has no bf16: the worker makes it of f64.
+            let array = if buffer.element == Element::Bf16 { widened(array) } else { array };
+            fs::write(&path, array.to_bytes()).map_err(system)?;
+            inputs.push(json!({"name": buffer.name, "file": path, "element": buffer.element.name()}));
+        }
+        all.push(inputs);
+    }
+    let mut job = job.clone();
+    job["what"] = json!("time");
+    job["file"] = json!(absolute(file)?);
+    job["function"] = json!(function);
+    job["numbers"] = json!(numbers(&task.time, scope));
+    job["sets"] = json!(all);
+    let answer = run(folder.path(), job, TIMED_SECONDS)?;
+    serde_json::from_value(answer).map_err(|error| format!("the worker's answer: {error}"))
+}
+
 /// The task that a Python file declares as `TASK`, as the text of a description, and the file.
 pub(crate) fn declared(file: &Path) -> Result<(String, PathBuf), TaskError> {
     let wrong = |what: String| TaskError::Python(format!("{}: {what}", file.display()));
     // Refused like any other file that is read, before Python opens it.
-    kinora_outside::read_text(file, 16 << 20)
+    kinora_outside::read_text(file, MAX_FILE)
         .map_err(|source| TaskError::Unreadable { path: file.to_owned(), source })?;
     let folder = tempfile::tempdir().map_err(|error| wrong(error.to_string()))?;
     let job = json!({"what": "describe", "file": absolute(file).map_err(wrong)?});
@@ -117,69 +181,80 @@ fn widened(array: Array) -> Array {
     Array { element: Element::F64, bytes, ..array }
 }
 
-/// Runs a worker; gives its answer.
-fn run(folder: &Path, mut job: Value, seconds: f64) -> Result<Value, String> {
-    let system = |error: std::io::Error| format!("a temporary file cannot be written: {error}");
-    let (worker, task, answer) =
-        (folder.join("worker.py"), folder.join("job.json"), folder.join("answer.json"));
-    job["answer"] = json!(answer);
-    fs::write(&worker, WORKER).map_err(system)?;
-    fs::write(&task, job.to_string()).map_err(system)?;
-    let said = folder.join("said.txt");
-    let output = File::create(&said).map_err(system)?;
-    let errors = output.try_clone().map_err(system)?;
-    let python = python();
-    let mut child = Command::new(&python)
-        .arg(&worker)
-        .arg(&task)
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors)
-        .spawn()
-        .map_err(|error| {
-            format!("Python cannot be started ({}: {error}); set {VARIABLE} to one, or use a reference without Python", python.display())
-        })?;
-    let deadline = Instant::now() + Duration::from_secs_f64(seconds);
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!(
-                    "it took more than {seconds} seconds and was ended; `seconds` under [reference] allows more"
-                ));
-            }
-            Err(error) => return Err(format!("Python cannot be waited for: {error}")),
-        }
-    };
-    let answered = kinora_outside::read_text(&answer, MAX_ANSWER).ok();
-    let answered = answered.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-    match answered {
-        Some(answer) => match answer["error"].as_str() {
-            Some(error) => Err(error.to_owned()),
-            None => Ok(answer),
-        },
-        None => {
-            let mut text = Vec::new();
-            if let Ok(file) = File::open(&said) {
-                let _ = file.take(MAX_SAID).read_to_end(&mut text);
-            }
-            let text = String::from_utf8_lossy(&text);
-            Err(format!("Python ended without an answer ({status}): {}", text.trim()))
-        }
-    }
-}
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
 
-/// The Python to use: the one that was named, the active environment's, or the first on the path.
-fn python() -> PathBuf {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(named) = variable(VARIABLE) {
-        return named;
+    #[test]
+    fn files_for_pytorch_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("reference.py");
+        for (text, is_for) in [
+            ("import torch", true),
+            ("x = 1\nfrom torch.nn import functional as F", true),
+            ("    import torch.nn", true),
+            ("# import torch", false),
+            ("import torchvision", false),
+            ("import numpy as torch_like", false),
+            ("", false),
+        ] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(imports_torch(&file), is_for, "{text}");
+        }
+        assert!(!imports_torch(&folder.path().join("missing.py")));
     }
-    let in_environment = if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" };
-    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
-    let active = active.map(|environment| environment.join(in_environment)).find(|python| python.is_file());
-    active.unwrap_or_else(|| PathBuf::from(if cfg!(windows) { "python" } else { "python3" }))
+
+    /// What times PyTorch gets its inputs in the kernel's elements. Without a GPU there are no times.
+    #[test]
+    #[cfg(feature = "cuda")]
+    fn pytorch_runs_on_the_kernels_elements() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "task.toml",
+            "[kernel]\nsource = \"k.cu\"\ngrid = 1\nblock = 32\narguments = [\"x\", \"b\", \"i\", \"y\"]\n\
+             [sizes]\nn = 4\n[constants]\na = 2.0\n\
+             [[input]]\nname = \"x\"\nelement = \"f16\"\nshape = \"n\"\n\
+             [[input]]\nname = \"b\"\nelement = \"bf16\"\nshape = \"n\"\n\
+             [[input]]\nname = \"i\"\nelement = \"u8\"\nshape = \"n\"\n\
+             [[output]]\nname = \"y\"\nelement = \"f32\"\nshape = \"n\"\n\
+             [reference]\npython = \"r.py\"\n",
+        );
+        write("k.cu", "__global__ void k() {}");
+        write(
+            "r.py",
+            "import torch\n\
+             def reference(x, b, i, a, n):\n    \
+             assert (x.dtype, b.dtype, i.dtype) == (torch.float16, torch.bfloat16, torch.uint8), (x.dtype, b.dtype, i.dtype)\n    \
+             assert (x[1].item(), b[1].item(), i[1].item(), a, n) == (1.5, 1.5, 3, 2.0, 4)\n    \
+             return x * a\n",
+        );
+        let task = Task::open(folder.path()).unwrap();
+        let scope = task.scope(&task.time).unwrap();
+        let set = vec![
+            [1.0, 1.5, 2.0, 3.0].into_iter().flat_map(|x| Element::F16.store(x)).collect(),
+            [1.0, 1.5, 2.0, 3.0].into_iter().flat_map(|x| Element::Bf16.store(x)).collect(),
+            vec![1, 3, 5, 7],
+            Vec::new(),
+        ];
+        let job = json!({"device": "cpu", "gpu": 0, "compile": false, "flush": 1, "warm_up": 1, "runs": 1});
+        let file = folder.path().join("r.py");
+        match time_on_gpu(&task, &scope, (&file, "reference"), &[set.clone(), set.clone()], &job) {
+            // No Python, or none with PyTorch.
+            Err(why) => assert!(
+                ["No module named", "has no NumPy", "cannot be started"]
+                    .iter()
+                    .any(|words| why.contains(words)),
+                "{why}"
+            ),
+            Ok(timed) => {
+                assert!(!timed.version.is_empty());
+                assert_eq!((timed.ways.len(), timed.ways[0].error.as_deref()), (1, None));
+            }
+        }
+        // A machine without a GPU says so.
+        let job = json!({"device": "cuda", "gpu": 99, "compile": false, "flush": 1, "warm_up": 1, "runs": 1});
+        assert!(time_on_gpu(&task, &scope, (&file, "reference"), &[set], &job).is_err());
+    }
 }

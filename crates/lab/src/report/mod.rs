@@ -1,9 +1,11 @@
 //! What is told of a task: one structure, as JSON for programs and as text for people.
 
+mod page;
 mod side_by_side;
 mod text;
 
 pub use side_by_side::{Quantity, quantities, side_by_side};
+pub(crate) use text::seconds;
 
 use kinora_ptx::{Finding, Prediction};
 use serde::Serialize;
@@ -101,8 +103,15 @@ pub struct Outcome {
     pub devices: Vec<DeviceOutcome>,
     /// How long it takes, if that was asked for: predicted for a chip, or measured on a GPU.
     pub times: Vec<TimeOutcome>,
+    /// How long PyTorch takes for the same on the GPU, if the reference is written for it.
+    pub peers: Vec<PeerOutcome>,
+    /// What the GPU's own counters say. Without it, those of the simulator are all there are.
+    pub counted: Option<CountedOutcome>,
     /// Why the launch that takes longest takes as long as it does, and what to try, if that was asked for.
     pub feedback: Option<Feedback>,
+    /// The kernel's source, by the name that it was compiled under.
+    #[serde(skip)]
+    pub code: Option<(String, String)>,
 }
 
 /// What a device showed.
@@ -178,15 +187,45 @@ pub struct LaunchTime {
     pub kernel: String,
     /// How often it is launched.
     pub launches: u64,
-    /// The prediction of one launch.
+    /// The seconds of all its launches.
+    pub seconds: f64,
+    /// The prediction of the first one.
     pub prediction: Prediction,
 }
 
-impl LaunchTime {
-    /// The seconds of all its launches.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.prediction.seconds * self.launches as f64
-    }
+/// How long PyTorch takes for the reference on the same GPU, timed in the same way.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerOutcome {
+    /// PyTorch with its version, or `torch.compile`.
+    pub name: String,
+    /// The device.
+    pub device: String,
+    /// The median of its times.
+    pub seconds: f64,
+    /// The quickest and the slowest.
+    pub range: [f64; 2],
+    /// How many were measured.
+    pub samples: usize,
+    /// Its time over the kernel's: above 1 the kernel is faster.
+    pub speedup: f64,
+}
+
+/// Counters of a GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct CountedOutcome {
+    /// What counted, such as `Nsight Compute`.
+    pub by: String,
+    /// The kernels in the order in which they were launched.
+    pub kernels: Vec<CountedKernel>,
+}
+
+/// A kernel's counters.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CountedKernel {
+    /// The kernel.
+    pub kernel: String,
+    /// Values by the names of Nsight Compute's metrics, in base units.
+    pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
 /// How a time compares with what the chip could do.
@@ -212,14 +251,15 @@ impl Outcome {
         text::text(self)
     }
 
-    /// How many things are wrong.
+    /// It as one HTML page, with the source beside its counters.
+    pub fn page(&self) -> String {
+        page::of(self)
+    }
+
+    /// How many things are wrong. Findings of one kind at one line of the source are one thing.
     pub fn problems(&self) -> usize {
-        let of_sizes = self
-            .devices
-            .iter()
-            .flat_map(|device| &device.sizes)
-            .map(|size| size.problems.len())
-            .sum::<usize>();
+        let sizes = self.devices.iter().flat_map(|device| &device.sizes);
+        let of_sizes = sizes.map(|size| text::apart(size).len()).sum::<usize>();
         self.problems.len() + of_sizes
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Outcome, Verdict};
+use super::Outcome;
 
 /// A figure of both.
 #[derive(Clone, Debug, Serialize)]
@@ -42,7 +42,7 @@ fn figures(outcome: &Outcome) -> Vec<(&'static str, Option<f64>)> {
             "launches",
             (!launches().is_empty()).then(|| launches().iter().map(|launch| launch.launches as f64).sum()),
         ),
-        ("registers a thread", registers),
+        ("registers per thread", registers),
         ("occupancy", occupancy),
         ("warp instructions", sum(&|p| p.counters.warp_instructions() as f64)),
         (
@@ -81,12 +81,7 @@ pub fn side_by_side(first: &Outcome, second: &Outcome) -> String {
     let name = |outcome: &Outcome| {
         kinora_outside::printable(&kinora_outside::shortened(&outcome.source, 30)).into_owned()
     };
-    let verdict = |outcome: &Outcome| match outcome.verdict {
-        Verdict::Right => "right",
-        Verdict::Unchecked => "nothing found",
-        Verdict::Wrong => "wrong",
-        Verdict::NotRun => "could not be run",
-    };
+    let verdict = |outcome: &Outcome| super::text::verdict_words(outcome.verdict);
     let width =
         [first, second].map(|outcome| name(outcome).chars().count().max(16)).into_iter().max().unwrap_or(16);
     let line = |title: &str, one: &str, other: &str, ratio: &str| {

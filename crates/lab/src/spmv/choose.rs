@@ -17,6 +17,9 @@ pub struct Choice {
 /// row, and a product of a matrix with short rows takes a hundredth of that on a GPU.
 const MANY_PRODUCTS: usize = 100;
 
+/// The share of scattered reads of `x` beyond which most of them miss the first cache; the rows of a stencil share theirs.
+const SCATTERED: f64 = 0.75;
+
 /// The kernel for a matrix that is multiplied so many times.
 pub fn choose<V: Value>(known: &Statistics, products: usize) -> Choice {
     let choice = |variant, why| Choice { variant, why };
@@ -32,7 +35,7 @@ pub fn choose<V: Value>(known: &Statistics, products: usize) -> Choice {
     }
     if products >= MANY_PRODUCTS {
         let why = "rows are short or differ in length: tiles of whole rows are read as one piece, and their tables serve many products";
-        return choice(Variant::adaptive::<V>(), why);
+        return choice(Variant::adaptive::<V>(known.scattered > SCATTERED), why);
     }
     let why = "rows are short or differ in length, and few products do not pay for tables: equal shares need only a search on the device";
     choice(Variant::merge::<V>(), why)

@@ -41,7 +41,7 @@ impl fmt::Display for Variant {
             Algorithm::Scalar => write!(f, "scalar"),
             Algorithm::Vector { lanes } => write!(f, "vector, {lanes} lanes"),
             Algorithm::Merge => write!(f, "merge"),
-            Algorithm::Adaptive => write!(f, "adaptive"),
+            Algorithm::Adaptive => write!(f, "adaptive, {} a thread", self.items),
         }
     }
 }
@@ -67,16 +67,23 @@ impl Variant {
         Variant { algorithm: Algorithm::Merge, threads: 256, items }
     }
 
-    /// Tiles of rows, for values of a type.
-    pub fn adaptive<V: Value>() -> Variant {
-        let items = if size_of::<V>() == 4 { 8 } else { 4 };
+    /// Tiles of rows, for values of a type: small ones if most reads of x miss the first cache, because then it is the number of blocks at work
+    /// that hides them, and otherwise large ones. (On an H200 166 instead of 177 µs for a power law, 88 instead of 96 for a band.)
+    pub fn adaptive<V: Value>(scattered: bool) -> Variant {
+        let items = match (size_of::<V>() == 4, scattered) {
+            (true, true) => 4,
+            (true, false) => 12,
+            (false, true) => 2,
+            (false, false) => 6,
+        };
         Variant { algorithm: Algorithm::Adaptive, threads: 256, items }
     }
 
     /// Every kernel for values of a type.
     pub fn all<V: Value>() -> Vec<Variant> {
         let lanes = [2, 4, 8, 16, 32].map(Variant::vector);
-        [&[Variant::SCALAR], &lanes[..], &[Variant::merge::<V>(), Variant::adaptive::<V>()]].concat()
+        let adaptive = [true, false].map(Variant::adaptive::<V>);
+        [&[Variant::SCALAR], &lanes[..], &[Variant::merge::<V>()], &adaptive].concat()
     }
 
     /// The non-zeros, or rows and non-zeros, of a block.

@@ -17,6 +17,7 @@ use crate::{
     compile::Source,
     expression::{Expression, ExpressionError, Scope},
     inputs::Distribution,
+    reference::imports_torch,
 };
 
 /// The most bytes of a description.
@@ -292,6 +293,11 @@ impl Task {
         files.sort();
         files.dedup();
         files
+    }
+
+    /// Whether its reference is written for PyTorch, so that it can be timed beside the kernel.
+    pub(crate) fn is_for_torch(&self) -> bool {
+        matches!(&self.reference, Reference::Python { file, .. } if imports_torch(file))
     }
 
     /// Reads the kernel's source.

@@ -2,21 +2,24 @@
 
 use crate::{
     attempt::{Attempt, Manner, Placed, attempt, launches},
-    case::{Case, case},
+    case::{Case, case, content_for_time},
     compile::{self, Form},
     execute::{Device, ExecuteError, GpuDevice},
     report::{DeviceOutcome, Outcome, Problem, ProblemKind, SizeOutcome, TimeOutcome, Verdict},
     run::{GpuChoice, Observer, Options, Stage, Subject, of_device, request},
     task::{Role, Sizes},
-    time::roofline,
+    time::{counters, pytorch, roofline},
     verify::judge,
 };
 
 /// Sets of buffers that timed runs take in turn, so that no run finds its inputs where the one before left them.
 const SETS: u64 = 3;
 /// Timed runs, after some that are not counted.
-const RUNS: usize = 60;
-const WARM_UP: usize = 10;
+pub(super) const RUNS: usize = 60;
+pub(super) const WARM_UP: usize = 10;
+/// What the buffers of a set hold at the start.
+type Given = Vec<Vec<u8>>;
+
 /// How far the last third of the runs may be from the first before the clock is said to have changed.
 const DRIFT: f64 = 0.05;
 
@@ -41,19 +44,13 @@ pub(crate) fn on_gpu(
         }
     };
     let task = subject.task;
-    let machine = task.read_source().map_err(|error| error.to_string()).and_then(|source| {
-        let request = request(task, Form::Cubin, gpu.capability(), options);
-        compile::compile(&source, &request).map_err(|error| error.to_string())
-    });
-    let machine = match machine {
-        Ok(machine) => machine,
-        Err(error) => {
-            outcome.problems.push(Problem::new(ProblemKind::Compile, error));
+    let native = match native(subject, options, &gpu) {
+        Ok(native) => native,
+        Err(problem) => {
+            outcome.problems.push(problem);
             return;
         }
     };
-    let native =
-        Subject { task, code: machine, kernels: subject.kernels.clone(), resources: subject.resources };
     let mut device = DeviceOutcome { device: gpu.name(), simulated: false, sizes: Vec::new() };
     let count = if options.quick { 1 } else { task.sizes.len() };
     for (number, sizes) in task.sizes.iter().take(count).enumerate() {
@@ -65,10 +62,62 @@ pub(crate) fn on_gpu(
     if options.time && right && !options.quick {
         observe(&Stage { what: "timing", sizes: Some(task.time.clone()), done: 0, total: 1 });
         match measure(&native, options, &mut gpu) {
-            Ok(time) => outcome.times.push(time),
+            Ok((time, inputs)) => {
+                // What others do on the GPU next has its memory to itself.
+                drop(gpu);
+                let seconds = time.seconds;
+                let device = time.device.clone();
+                outcome.times.push(time);
+                if task.is_for_torch() {
+                    observe(&Stage {
+                        what: "timing PyTorch",
+                        sizes: Some(task.time.clone()),
+                        done: 0,
+                        total: 1,
+                    });
+                    pytorch::time(task, options, (number, &device, seconds), &inputs, outcome);
+                }
+                drop(inputs);
+                if let Some(again) = &options.again {
+                    observe(&Stage { what: "counting", sizes: Some(task.time.clone()), done: 0, total: 1 });
+                    match counters::count(again, number) {
+                        Ok(counted) => outcome.counted = Some(counted),
+                        Err(why) => {
+                            outcome.notes.push(format!("counters are those of the simulator: {why}"));
+                        }
+                    }
+                }
+            }
             Err(problem) => outcome.problems.push(problem),
         }
     }
+}
+
+/// The subject in the GPU's machine code.
+fn native<'a>(subject: &Subject<'a>, options: &Options, gpu: &GpuDevice) -> Result<Subject<'a>, Problem> {
+    let task = subject.task;
+    let request = request(task, Form::Cubin, gpu.capability(), options);
+    let source = task.read_source().map_err(|error| Problem::new(ProblemKind::Compile, error))?;
+    let code =
+        compile::compile(&source, &request).map_err(|error| Problem::new(ProblemKind::Compile, error))?;
+    Ok(Subject { task, code, kernels: subject.kernels.clone(), resources: subject.resources })
+}
+
+/// Launches the kernels once, on the size that time is told for.
+pub(crate) fn launch_once(subject: &Subject<'_>, options: &Options) -> Result<(), Problem> {
+    let number = if let GpuChoice::Number(number) = options.gpu { number } else { 0 };
+    let mut gpu = GpuDevice::open(number).map_err(|error| of_device(&error))?;
+    let native = native(subject, options, &gpu)?;
+    let task = native.task;
+    let scope = task.scope(&task.time)?;
+    let given: Result<Vec<Vec<u8>>, Problem> = (0..)
+        .zip(&task.buffers)
+        .map(|(number, buffer)| content_for_time(task, buffer, &scope, options.seed, number))
+        .collect();
+    let manner = Manner { poison: Some(0xFF), alias: None };
+    let code = (&native.code, native.kernels.as_slice());
+    let ran = attempt(task, &scope, code, &mut gpu, &given?, manner, &mut |_, _| {});
+    ran.map(drop).map_err(|error| of_device(&error))
 }
 
 fn size(subject: &Subject<'_>, options: &Options, gpu: &mut GpuDevice, sizes: &Sizes) -> SizeOutcome {
@@ -106,8 +155,12 @@ fn size(subject: &Subject<'_>, options: &Options, gpu: &mut GpuDevice, sizes: &S
 }
 
 /// Times a task: the second-level cache is overwritten before every run, and runs take sets of buffers with different inputs in turn.
-/// Afterwards the results of the timed runs are compared like any others.
-fn measure(subject: &Subject<'_>, options: &Options, gpu: &mut GpuDevice) -> Result<TimeOutcome, Problem> {
+/// Afterwards the results of the timed runs are compared like any others. The sets of inputs come back as well.
+fn measure(
+    subject: &Subject<'_>,
+    options: &Options,
+    gpu: &mut GpuDevice,
+) -> Result<(TimeOutcome, Vec<Given>), Problem> {
     let task = subject.task;
     let failed = |error: ExecuteError| of_device(&error);
     let scope = task.scope(&task.time)?;
@@ -163,21 +216,26 @@ fn measure(subject: &Subject<'_>, options: &Options, gpu: &mut GpuDevice) -> Res
         ));
     }
     let seconds = median(&times);
-    let range = times.iter().fold([f64::INFINITY, 0.0], |[low, high], &time| [low.min(time), high.max(time)]);
-    Ok(TimeOutcome {
+    let time = TimeOutcome {
         device: gpu.name(),
         predicted: false,
         sizes: task.time.clone(),
         seconds,
-        range: Some(range),
+        range: Some(range(&times)),
         samples: times.len(),
         launches: Vec::new(),
         roofline: roofline(task, &options.chip, seconds),
         notes,
-    })
+    };
+    Ok((time, sets.into_iter().map(|(case, _)| case.given).collect()))
 }
 
-fn median(times: &[f64]) -> f64 {
+/// The smallest and the largest.
+pub(super) fn range(times: &[f64]) -> [f64; 2] {
+    times.iter().fold([f64::INFINITY, 0.0], |[low, high], &time| [low.min(time), high.max(time)])
+}
+
+pub(super) fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)

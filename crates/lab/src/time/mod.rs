@@ -1,7 +1,11 @@
 //! How long a task takes: predicted by the simulator or, on a GPU, measured.
 
 #[cfg(feature = "cuda")]
+mod counters;
+#[cfg(feature = "cuda")]
 pub(crate) mod gpu;
+#[cfg(feature = "cuda")]
+mod pytorch;
 
 use kinora_ptx::{Checks, ChipSpec};
 
@@ -58,14 +62,17 @@ pub(crate) fn predict(
     let mut times: Vec<(usize, LaunchTime)> = Vec::new();
     let mut seconds = 0.0;
     // What a launch leaves is what the next one reads; that matters only if data decides what is done, and costs a whole run.
-    for (plan, launch) in all.iter().take(MAX_LAUNCHES) {
-        let Some(prediction) = device.predict(launch, registers).map_err(failed)? else { continue };
+    for (number, (plan, launch)) in all.iter().take(MAX_LAUNCHES).enumerate() {
+        let prediction = device.predict_in_row(launch, registers, number > 0).map_err(failed)?;
         seconds += prediction.seconds;
         match times.iter_mut().find(|(known, _)| known == plan) {
-            Some((_, known)) => known.launches += 1,
+            Some((_, known)) => {
+                known.launches += 1;
+                known.seconds += prediction.seconds;
+            }
             None => {
-                let kernel = launch.kernel.clone();
-                times.push((*plan, LaunchTime { kernel, launches: 1, prediction }));
+                let (kernel, seconds) = (launch.kernel.clone(), prediction.seconds);
+                times.push((*plan, LaunchTime { kernel, launches: 1, seconds, prediction }));
             }
         }
     }
@@ -76,7 +83,7 @@ pub(crate) fn predict(
             all.len()
         ));
     }
-    let longest = times.iter().max_by(|(_, a), (_, b)| a.seconds().total_cmp(&b.seconds()));
+    let longest = times.iter().max_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
     let launch = longest.and_then(|(plan, _)| all.iter().find(|(known, _)| known == plan));
     let feedback = match launch.filter(|_| options.explain) {
         Some((_, launch)) => {

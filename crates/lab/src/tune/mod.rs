@@ -2,18 +2,25 @@
 
 mod parameters;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 pub use parameters::{Choice, Parameter, choices, parameters};
 
+#[cfg(feature = "cuda")]
+use crate::execute::GpuDevice;
 use crate::{
     report::{Outcome, Verdict},
-    run::{Observer, Options, Stage, predicted, run},
+    run::{GpuChoice, Observer, Options, Stage, predicted, run},
     task::{Task, TaskError},
 };
 
 /// How many of the best predictions are checked, if nobody says.
 pub const CHECKED: usize = 8;
+
+/// The most bytes of a header that are looked at.
+const MAX_HEADER: u64 = 16 << 20;
 
 /// Why there is nothing to search.
 #[derive(Debug, thiserror::Error)]
@@ -131,13 +138,16 @@ pub fn tune(
     }
     let by_prediction = |variant: &Variant| variant.predicted.unwrap_or(f64::INFINITY);
     tuning.variants.sort_by(|a, b| by_prediction(a).total_cmp(&by_prediction(b)));
+    let gpu = options.time && there_is_a_gpu(options.gpu);
     let mut right = 0;
     for place in 0..tuning.variants.len() {
         if right >= checked {
             break;
         }
         let variant = &tuning.variants[place];
-        if variant.right.is_none() && variant.predicted.is_some() {
+        // What was found right where there was no GPU is run again on one.
+        let unmeasured = gpu && variant.right == Some(true) && variant.measured.is_none();
+        if unmeasured || (variant.right.is_none() && variant.predicted.is_some()) {
             let done = tuning.variants.len() + right;
             observe(&Stage { what: "checking", sizes: None, done, total });
             let (task, options) = with_choice(task, options, &variant.choice);
@@ -180,9 +190,38 @@ fn problem(outcome: &Outcome) -> Option<String> {
     all.next().map(|problem| problem.message.clone())
 }
 
+#[cfg(feature = "cuda")]
+fn there_is_a_gpu(choice: GpuChoice) -> bool {
+    match choice {
+        GpuChoice::Never => false,
+        GpuChoice::IfThere => GpuDevice::open(0).is_ok(),
+        GpuChoice::Number(number) => GpuDevice::open(number).is_ok(),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn there_is_a_gpu(_choice: GpuChoice) -> bool {
+    false
+}
+
+/// The headers beside a kernel, which it may include.
+fn headers(task: &Task) -> String {
+    let is_header = |path: &PathBuf| {
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        matches!(extension.as_deref(), Some("h" | "hpp" | "cuh"))
+    };
+    let beside = std::fs::read_dir(&task.folder).into_iter().flatten().flatten();
+    let mut beside: Vec<PathBuf> = beside.map(|entry| entry.path()).filter(is_header).collect();
+    beside.sort();
+    let text = |path: &PathBuf| kinora_outside::read_text(path, MAX_HEADER).unwrap_or_default();
+    beside.iter().map(|path| format!("{}\n{}\n", path.display(), text(path))).collect()
+}
+
 /// FNV-1a over everything that decides what a search finds.
 fn key(task: &Task, options: &Options, source: &str) -> String {
-    let text = format!("{task:?}\n{}\n{:?}\n{}\n{source}", options.chip.name, options.compile, options.seed);
+    let Options { chip, compile, seed, calibration, .. } = options;
+    let headers = headers(task);
+    let text = format!("{task:?}\n{}\n{compile:?}\n{seed}\n{calibration:?}\n{headers}\n{source}", chip.name);
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

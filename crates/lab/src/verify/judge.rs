@@ -37,7 +37,10 @@ pub(crate) fn judge(
         }
         if let Some(count @ 1..) = ran.unwritten[number].filter(|_| !aliased) {
             let all = content.len() / buffer.element.bytes();
-            let what = format!("{count} of {all} elements of {} are never written", buffer.name);
+            let what = match all {
+                _ if count == all => format!("{} is never written", buffer.name),
+                _ => format!("{} never written", of_all(count, all, &buffer.name)),
+            };
             found.problems.push(Problem::new(ProblemKind::Unwritten, what));
         }
         let shape = buffer.extents(scope).unwrap_or_default();
@@ -59,8 +62,10 @@ pub(crate) fn judge(
             }
             compare(buffer.element, &shape, &got, right, bound)
         });
+        // What is never written is wrong as well, which need not be said twice.
+        let unwritten = ran.unwritten[number].unwrap_or(0);
         if let Some(comparison) = &comparison
-            && comparison.wrong > 0
+            && comparison.wrong > unwritten
         {
             let what = wrong_result(buffer, comparison, manner);
             found.problems.push(Problem::new(ProblemKind::Result, what));
@@ -83,11 +88,10 @@ fn keep_worst(results: &mut Vec<ResultOutcome>, new: ResultOutcome) {
 }
 
 fn wrong_result(buffer: &Buffer, comparison: &Comparison, manner: &str) -> String {
-    let mut text = format!(
-        "{} of {} elements of {} are wrong{manner}",
-        comparison.wrong, comparison.elements, buffer.name
-    );
-    if let Some(worst) = &comparison.worst {
+    let mut text = format!("{} wrong{manner}", of_all(comparison.wrong, comparison.elements, &buffer.name));
+    if let Some(worst) = comparison.worst.as_ref().filter(|_| comparison.elements == 1) {
+        text += &format!(": {} instead of {}", worst.got, worst.expected);
+    } else if let Some(worst) = &comparison.worst {
         let index = |index: &[usize]| index.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         text +=
             &format!("; the worst is [{}]: {} instead of {}", index(&worst.index), worst.got, worst.expected);
@@ -95,12 +99,25 @@ fn wrong_result(buffer: &Buffer, comparison: &Comparison, manner: &str) -> Strin
             text += &format!("; the first is [{}]", index(first));
         }
     }
-    if comparison.not_finite > 0 {
-        text += &format!("; {} are not finite", comparison.not_finite);
+    match comparison.not_finite {
+        0 => {}
+        1 if comparison.elements == 1 => {}
+        1 => text += "; one is not finite",
+        several => text += &format!("; {several} are not finite"),
     }
     let bound = comparison.bound;
     if !(buffer.element.is_whole() && bound.absolute == 0.0 && bound.relative == 0.0) {
-        text += &format!("; allowed is {:.1e} + {:.1e} × |reference|", bound.absolute, bound.relative);
+        text += &format!("; allowed: {:.1e} + {:.1e} × |reference|", bound.absolute, bound.relative);
     }
     text
+}
+
+/// How many of how many elements of a buffer, with the verb.
+fn of_all(count: usize, all: usize, name: &str) -> String {
+    match (count, all) {
+        (1, 1) => format!("{name} is"),
+        (1, _) => format!("1 of {all} elements of {name} is"),
+        _ if count == all => format!("all {all} elements of {name} are"),
+        _ => format!("{count} of {all} elements of {name} are"),
+    }
 }

@@ -390,11 +390,6 @@ impl Findings {
         }
     }
 
-    /// Whether nothing of this kind was found at an instruction yet.
-    pub fn is_new(&self, kind: FindingKind, pc: u32) -> bool {
-        !self.index.contains_key(&(kind, pc))
-    }
-
     /// Gives a finding that has just been made its own advice.
     pub fn advise(&mut self, kind: FindingKind, pc: u32, advice: &'static str) {
         if let Some(&known) = self.index.get(&(kind, pc))

@@ -14,6 +14,7 @@ mod memory;
 mod modifiers;
 mod names;
 mod packed;
+mod shared;
 mod subroutines;
 mod texture;
 mod wmma;
@@ -45,8 +46,8 @@ const INSTRUCTIONS: usize = 4 << 20;
 /// The local memory that a thread may have.
 const LOCAL_BYTES: u64 = 512 << 10;
 
-/// The shared memory that a module's variables may have.
-pub(crate) const SHARED_BYTES: u64 = 228 << 10;
+/// The shared memory that a kernel's variables may have.
+const SHARED_BYTES: u64 = 228 << 10;
 
 /// Where shared memory starts in its state space. The first kilobyte is reserved for the system on the newest chips, so that no
 /// variable has the address zero.
@@ -77,7 +78,8 @@ pub(crate) fn decode<'a>(
         labels: Vec::new(),
         returns: Vec::new(),
         static_shared: HashMap::new(),
-        shared_end: symbols.shared_end,
+        module_shared: HashMap::new(),
+        shared_end: SHARED_START,
         local_end: 0,
         line: Line::default(),
         guard: Operand::NONE,
@@ -142,6 +144,8 @@ struct Decoder<'a, 's> {
     returns: Vec<Label>,
     /// Shared variables of functions, by where they are declared.
     static_shared: HashMap<(Place, &'a str), u64>,
+    /// Shared variables of the module that the kernel needs.
+    module_shared: HashMap<&'a str, u64>,
     shared_end: u64,
     local_end: u64,
     line: Line,
@@ -212,25 +216,7 @@ fn brief(operand: &tree::Operand<'_>) -> String {
 impl<'a> Decoder<'a, '_> {
     fn kernel(&mut self, kernel: &'a Function<'a>) -> Result<(), PtxError> {
         self.scopes.open();
-        for variable in self.module.variables.iter().filter(|variable| variable.space == tree::Space::Shared)
-        {
-            if let (Some(bytes), Some((_, start))) =
-                (names::size(variable)?, self.symbols.find(variable.name))
-            {
-                self.add_shared_variable(variable.name, start, bytes);
-            }
-        }
-        let called = self.module.functions.iter().filter(|function| !function.entry);
-        for statement in called.chain([kernel]).flat_map(|function| &function.body) {
-            if let Statement::Declaration(variable) = statement
-                && variable.space == tree::Space::Shared
-            {
-                let offset = names::place_shared(variable, &mut self.shared_end)?;
-                self.add_shared_variable(variable.name, offset, names::size(variable)?.unwrap_or(0));
-                self.static_shared.insert((variable.place, variable.name), offset);
-            }
-        }
-        self.shared_end = self.symbols.dynamic_start(self.shared_end);
+        self.place_shared_variables(kernel)?;
         let mut offset = 0;
         for parameter in &kernel.parameters {
             offset = names::place(parameter, &mut 0, offset)?.0;
@@ -642,13 +628,6 @@ impl<'a> Decoder<'a, '_> {
         constant
     }
 
-    /// Remembers a variable in static shared memory.
-    fn add_shared_variable(&mut self, name: &str, start: u64, bytes: u64) {
-        if self.program.shared_variables.len() < usize::from(u16::MAX) - 1 {
-            self.program.shared_variables.push(SharedVariable { name: name.to_owned(), start, bytes });
-        }
-    }
-
     /// A variable's state space and address.
     fn find_address(&self, name: &str) -> Option<(tree::Space, u64)> {
         match self.scopes.find(name) {
@@ -657,7 +636,10 @@ impl<'a> Decoder<'a, '_> {
             Some(Binding::Shared(offset)) => Some((tree::Space::Shared, offset)),
             Some(_) => None,
             None if self.symbols.is_dynamic(name) => Some((tree::Space::Shared, self.shared_end)),
-            None => self.symbols.find(name),
+            None => match self.module_shared.get(name) {
+                Some(&offset) => Some((tree::Space::Shared, offset)),
+                None => self.symbols.find(name),
+            },
         }
     }
 }

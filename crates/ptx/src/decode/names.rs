@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use super::{Label, SHARED_BYTES, SHARED_START};
+use super::Label;
 use crate::{
     error::PtxError,
     isa::{Class, Operand, Special, Type},
@@ -176,19 +176,6 @@ pub(super) fn place(variable: &Variable<'_>, largest: &mut u64, start: u64) -> R
     Ok((offset, offset + size(variable)?.unwrap_or(0)))
 }
 
-/// The offset of a variable in shared memory, whose end moves.
-pub(super) fn place_shared(variable: &Variable<'_>, end: &mut u64) -> Result<u64, PtxError> {
-    let (offset, after) = place(variable, &mut 0, *end)?;
-    if after > SHARED_START + SHARED_BYTES {
-        return Err(PtxError::syntax(
-            variable.place,
-            format!("{} does not fit into shared memory", variable.name),
-        ));
-    }
-    *end = after;
-    Ok(offset)
-}
-
 /// The distance between the addresses of functions.
 const FUNCTION_BYTES: u64 = 16;
 
@@ -237,8 +224,6 @@ impl Functions {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Symbols {
     addresses: HashMap<String, (Space, u64)>,
-    /// Where the module's static shared memory ends; kernels may have more.
-    pub shared_end: u64,
     /// Arrays without a size, which all start where a kernel's static shared memory ends.
     dynamic: HashSet<String>,
     dynamic_align: u64,
@@ -254,7 +239,7 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// Places variables in shared memory; those in global memory have been allocated before.
+    /// Takes what variables in global memory have been allocated.
     pub fn new(
         module: &Module<'_>,
         functions: Functions,
@@ -263,7 +248,6 @@ impl Symbols {
     ) -> Result<Symbols, PtxError> {
         let mut symbols = Symbols {
             addresses: allocated,
-            shared_end: SHARED_START,
             dynamic_align: 16,
             functions: functions.numbers,
             function_names: functions.names,
@@ -272,10 +256,6 @@ impl Symbols {
             ..Symbols::default()
         };
         let shared = || module.variables.iter().filter(|variable| variable.space == Space::Shared);
-        for variable in shared().filter(|variable| variable.elements.is_some()) {
-            let offset = place_shared(variable, &mut symbols.shared_end)?;
-            symbols.addresses.insert(variable.name.to_owned(), (Space::Shared, offset));
-        }
         for variable in shared().filter(|variable| variable.elements.is_none()) {
             symbols.dynamic_align = alignment(variable)?.max(symbols.dynamic_align);
             symbols.dynamic.insert(variable.name.to_owned());
@@ -285,7 +265,7 @@ impl Symbols {
 
     pub fn find(&self, name: &str) -> Option<(Space, u64)> {
         let found = self.addresses.get(name).copied();
-        if found.is_some_and(|(space, _)| space != Space::Shared) {
+        if found.is_some() {
             self.asked.set(true);
         }
         found

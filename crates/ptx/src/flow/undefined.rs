@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::access_facts::Numbers;
-use crate::isa::{Op, Program, TrackedRegisters};
+use crate::isa::{Access, Alu, Memory, Op, Program, TrackedRegisters};
 
 /// Beyond this many registers none are tracked, because that would take too long.
 const MOST: usize = 64;
@@ -16,16 +16,50 @@ const MOST: usize = 64;
 /// may be read before they are written.
 pub(super) fn mark(program: &mut Program, read_first: impl Iterator<Item = usize>) {
     let numbers = Numbers::new(program);
+    let read_first: Vec<usize> = read_first.collect();
+    let chosen = chosen_from(program, &numbers);
+    if !chosen.is_empty() && track(program, &numbers, read_first.iter().chain(&chosen).copied()) {
+        for pc in 0..program.instructions.len() {
+            let (results, _) = program.results_and_operands(&program.instructions[pc]);
+            let register = results.first().and_then(|&result| numbers.of(result));
+            program.access_facts[pc].chosen = register.is_some_and(|register| chosen.contains(&register));
+        }
+    } else {
+        track(program, &numbers, read_first.into_iter());
+    }
+}
+
+/// Registers that are loaded from local memory and that only selections read. Compilers load a variable before they know whether it has a
+/// value, and drop what they loaded if it has none.
+fn chosen_from(program: &Program, numbers: &Numbers) -> HashSet<usize> {
+    let mut loaded = HashSet::new();
+    let mut otherwise = HashSet::new();
+    for instruction in &program.instructions {
+        let (results, operands) = program.results_and_operands(instruction);
+        let is_load =
+            matches!(instruction.op, Op::Load(Access { memory: Memory::Local, lanes: 1, strong: false, .. }));
+        let into = if is_load { &mut loaded } else { &mut otherwise };
+        into.extend(results.iter().filter_map(|&operand| numbers.of(operand)));
+        let data = if matches!(instruction.op, Op::Alu(Alu::Select32 | Alu::Select64)) { 2 } else { 0 };
+        let read = operands.iter().skip(data).chain([&instruction.guard]);
+        otherwise.extend(read.filter_map(|&operand| numbers.of(operand)));
+    }
+    loaded.retain(|register| !otherwise.contains(register));
+    loaded
+}
+
+/// Tracks some registers and those that are computed from them; returns whether they are few enough.
+fn track(program: &mut Program, numbers: &Numbers, first: impl Iterator<Item = usize>) -> bool {
     let mut tracked: HashMap<usize, u16> = HashMap::new();
-    for register in read_first {
+    for register in first {
         let next = tracked.len() as u16;
         tracked.entry(register).or_insert(next);
         if tracked.len() > MOST {
-            return;
+            return false;
         }
     }
     if tracked.is_empty() {
-        return;
+        return true;
     }
     let mut grown = true;
     while grown {
@@ -41,7 +75,7 @@ pub(super) fn mark(program: &mut Program, read_first: impl Iterator<Item = usize
             }
         }
         if tracked.len() > MOST {
-            return;
+            return false;
         }
     }
     let number = |operand| numbers.of(operand).and_then(|register| tracked.get(&register).copied());
@@ -67,6 +101,7 @@ pub(super) fn mark(program: &mut Program, read_first: impl Iterator<Item = usize
     }
     program.tracked = all;
     program.tracked_count = tracked.len();
+    true
 }
 
 /// Whether anything but registers depends on which way a branch goes: on its way to the point where its lanes reconverge, there is a store,

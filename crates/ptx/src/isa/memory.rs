@@ -64,11 +64,20 @@ pub(crate) struct AccessFacts {
     pub volatile_data: bool,
     /// Whether it is in [`Program::copies`](super::Program::copies).
     pub copies: bool,
+    /// A load of a local variable that is only chosen from afterwards, so that compilers may load it although it has no value.
+    pub chosen: bool,
 }
 
 impl Default for AccessFacts {
     fn default() -> AccessFacts {
-        AccessFacts { used: u32::MAX, kept: u32::MAX, variable: 0, volatile_data: false, copies: false }
+        AccessFacts {
+            used: u32::MAX,
+            kept: u32::MAX,
+            variable: 0,
+            volatile_data: false,
+            copies: false,
+            chosen: false,
+        }
     }
 }
 

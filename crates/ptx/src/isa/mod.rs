@@ -366,6 +366,12 @@ impl Program {
         }
     }
 
+    /// The registers of an instruction that are tracked.
+    pub fn tracked_at(&self, pc: u32) -> Option<&TrackedRegisters> {
+        let found = self.tracked.binary_search_by_key(&pc, |tracked| tracked.0);
+        found.ok().map(|place| &self.tracked[place].1)
+    }
+
     /// The copies of an instruction's registers, by number.
     pub fn copies_of(&self, pc: u32) -> &[Option<u32>] {
         let found = self.copies.binary_search_by_key(&pc, |copy| copy.0);

@@ -408,8 +408,11 @@ impl Unit<'_> {
             for_lanes(ok, |lane| {
                 let (block, offset) = places[lane];
                 let undefined = self.copied_undefined(warp, access.pc, lane);
-                for_lanes(undefined, |byte| self.blocks[block].shared.mark_unwritten(offset + byte));
+                for_lanes(undefined, |byte| self.blocks[block].shared.mark_without_value(offset + byte));
             });
+        }
+        if self.launched.program.instructions[access.pc as usize].watched {
+            self.store_without_value(warp, access, bytes, ok, &places);
         }
     }
 

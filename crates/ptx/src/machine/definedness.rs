@@ -8,12 +8,12 @@ use super::{access::WarpAccess, unit::Unit, warp::Warp};
 use crate::{check::FindingKind, isa::AccessFacts};
 
 impl Unit<'_> {
-    /// What one lane loads has `unwritten` bytes, a mask. Returns whether that is wrong: the kernel uses some of them, or copies nothing
-    /// else.
+    /// What one lane loads has `unwritten` bytes, a mask, of which `untouched` were not even stored to. Returns whether that is wrong: the
+    /// kernel uses some of the former, or copies nothing but the latter.
     #[inline(always)]
-    pub(super) fn is_unwritten_wrong(&self, pc: u32, unwritten: u32) -> bool {
+    pub(super) fn is_unwritten_wrong(&self, pc: u32, unwritten: u32, untouched: u32) -> bool {
         let AccessFacts { used, kept, .. } = self.launched.program.access_facts[pc as usize];
-        unwritten & used != 0 || kept != 0 && unwritten & kept == kept
+        unwritten & used != 0 || kept != 0 && untouched & kept == kept
     }
 
     /// Notes the bytes that a lane loads although nobody wrote them, for the stores that copy them on.
@@ -79,7 +79,10 @@ impl Unit<'_> {
             if unwritten == 0 {
                 continue;
             }
-            if self.is_unwritten_wrong(pc, unwritten) {
+            let whole = unwritten == (1u32 << bytes.min(16)) - 1;
+            if whole && self.launched.program.access_facts[pc as usize].chosen {
+                self.note_without_value(warp, pc, lane);
+            } else if self.is_unwritten_wrong(pc, unwritten, unwritten) {
                 self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
                     format!("reads {bytes} bytes of a local variable or array that the thread never wrote")
                 });

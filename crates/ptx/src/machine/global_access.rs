@@ -242,7 +242,7 @@ impl Unit<'_> {
                 return;
             }
             let unwritten = allocation.unwritten(offset, bytes);
-            if self.is_unwritten_wrong(access.pc, unwritten) {
+            if self.is_unwritten_wrong(access.pc, unwritten, unwritten) {
                 self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
                     let size = allocation.bytes;
                     format!(

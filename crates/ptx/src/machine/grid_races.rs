@@ -60,6 +60,7 @@ impl Unit<'_> {
                 at: self.clocks.now(),
                 pc,
                 floor: warp.floor,
+                observes: self.observes(pc),
             };
             for granule in views.granules(offset, bytes) {
                 let GridState { order, records } = &mut *state;
@@ -83,7 +84,10 @@ impl Unit<'_> {
                     order.seen(&mut known, self.number, row, cluster, id) >= earlier.at
                 });
                 if let Some(earlier) = found {
-                    self.report_grid_race(warp, access.lane(lane), earlier, &state);
+                    let same_value = kind == AccessKind::Write
+                        && earlier.class == AccessClass::Write
+                        && self.overwrites_the_same(warp, view, access, lane, &earlier);
+                    self.report_grid_race(warp, access.lane(lane), earlier, same_value, &state);
                 }
             }
         });
@@ -91,8 +95,36 @@ impl Unit<'_> {
         self.grid = Some(state);
     }
 
+    /// Whether a store writes what an earlier one has written.
+    fn overwrites_the_same(
+        &self,
+        warp: &Warp,
+        view: usize,
+        access: &WarpAccess<'_>,
+        lane: usize,
+        earlier: &Earlier,
+    ) -> bool {
+        let allocation = self.launched.views[view].allocation;
+        let address = access.addresses[lane];
+        let own = u64::from(earlier.block) == self.blocks[warp.block].number
+            && usize::from(earlier.warp) == warp.number;
+        let together = |&other: &usize| {
+            own && other != lane && access.mask >> other & 1 == 1 && access.addresses[other] == address
+        };
+        let other = earlier.lane.map(usize::from).filter(together);
+        let offset = (address - allocation.base) as usize;
+        self.stores_same_value(warp, access, lane, other, |at, bytes| allocation.load(offset + at, bytes))
+    }
+
     #[inline(never)]
-    fn report_grid_race(&mut self, warp: &Warp, access: LaneAccess, earlier: Earlier, state: &GridState) {
+    fn report_grid_race(
+        &mut self,
+        warp: &Warp,
+        access: LaneAccess,
+        earlier: Earlier,
+        same_value: bool,
+        state: &GridState,
+    ) {
         let here = self.blocks[warp.block].number;
         let elsewhere = u64::from(earlier.block) != here;
         let program = self.launched.program;
@@ -107,12 +139,12 @@ impl Unit<'_> {
             && !matches!(access.kind, AccessKind::Read | AccessKind::Write)
             && !matches!(earlier.class, AccessClass::Write);
         let id = rank * self.launched.geometry.warps() + earlier.warp as usize;
-        let missing = if elsewhere && !narrow && self.findings.is_new(FindingKind::Race, access.pc) {
+        let missing = if elsewhere && !narrow && !same_value && self.findings.asks_for_values(access.pc) {
             state.order.missing_fence(&self.sync.listened, cluster, id, earlier.at)
         } else {
             None
         };
-        self.report_access(warp, FindingKind::Race, access, || {
+        self.report_race_of(warp, access, same_value, || {
             let does = access.kind.verb();
             let whose =
                 if elsewhere { format!("block {}", earlier.block) } else { "the same block".to_owned() };

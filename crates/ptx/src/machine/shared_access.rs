@@ -63,9 +63,9 @@ impl Unit<'_> {
                 }
                 AccessKind::StrongRead | AccessKind::StrongWrite => None,
             };
-            let mut unwritten = 0;
+            let (mut unwritten, mut untouched) = (0, 0);
             if kind.reads() && !shared.is_written(offset, bytes) {
-                unwritten = shared.unwritten(offset, bytes);
+                (unwritten, untouched) = shared.unwritten(offset, bytes);
             }
             let reads_only = matches!(kind, AccessKind::Read | AccessKind::StrongRead);
             if !reads_only && mbarriers.overlap(offset, bytes) {
@@ -81,9 +81,14 @@ impl Unit<'_> {
                 if volatile {
                     self.findings.advise(FindingKind::Race, access.pc, VOLATILE_LANES);
                 }
-            } else if unwritten != 0 && self.is_unwritten_wrong(access.pc, unwritten) {
+            } else if unwritten != 0 && self.is_unwritten_wrong(access.pc, unwritten, untouched) {
                 self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
-                    format!("reads {bytes} bytes of shared memory that were never written")
+                    let why = if unwritten == untouched {
+                        "that were never written"
+                    } else {
+                        "where only what has no value was stored"
+                    };
+                    format!("reads {bytes} bytes of shared memory {why}")
                 });
             } else if unwritten != 0 {
                 undefined.get_or_insert([0u32; 32])[lane] = unwritten;

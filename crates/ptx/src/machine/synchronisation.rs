@@ -311,4 +311,17 @@ impl Unit<'_> {
             _ => Scope::Device,
         }
     }
+
+    /// Whether the access at an instruction is strong and tells its thread what it read.
+    pub(super) fn observes(&self, pc: u32) -> bool {
+        let program = self.launched.program;
+        let instruction = &program.instructions[pc as usize];
+        match instruction.op {
+            Op::Load(access) => access.strong,
+            Op::Atomic { reduction, .. } => {
+                !reduction && !program.operands[instruction.first as usize].is_none()
+            }
+            _ => false,
+        }
+    }
 }

@@ -1,10 +1,15 @@
 //! Registers that are read before they were written: whether a kernel's result depends on them.
 
-use super::{step::Step, unit::Unit, warp::Warp};
+use super::{
+    access::{SharedPlace, WarpAccess, for_lanes},
+    step::Step,
+    unit::Unit,
+    warp::Warp,
+};
 use crate::{
     check::FindingKind,
     flow,
-    isa::{Access, Alu, Op, TrackedRegisters},
+    isa::{Access, Alu, Memory, Op, TrackedRegisters},
 };
 
 impl Unit<'_> {
@@ -12,9 +17,10 @@ impl Unit<'_> {
     /// lanes that reach the instruction, those of the step execute it.
     #[inline(never)]
     pub(super) fn track_undefined(&mut self, warp: &mut Warp, step: Step<'_>, mask: u32) {
-        let program = self.launched.program;
-        let Ok(place) = program.tracked.binary_search_by_key(&step.pc, |known| known.0) else { return };
-        let TrackedRegisters { guard, results, operands } = &program.tracked[place].1;
+        let Some(TrackedRegisters { guard, results, operands }) = self.launched.program.tracked_at(step.pc)
+        else {
+            return;
+        };
         let op = step.instruction.op;
         if let (Some(guard), Op::Branch { .. } | Op::Exit) = (*guard, op) {
             self.expect_defined(warp, step.pc, guard, mask, "a branch depends");
@@ -26,6 +32,8 @@ impl Unit<'_> {
                 Op::Load(_) | Op::Store(_) | Op::Atomic { .. } | Op::AsyncCopy { .. } if i <= address => {
                     "an address depends"
                 }
+                // What is stored there counts when it is used.
+                Op::Store(Access { memory: Memory::Shared | Memory::SharedCluster, .. }) => continue,
                 // Compilers store vectors of which some parts are not needed.
                 Op::Store(Access { lanes: 1, .. }) => "a stored value depends",
                 Op::Atomic { .. } => "the value of an atomic depends",
@@ -52,6 +60,36 @@ impl Unit<'_> {
         for register in results.iter().flatten() {
             let known = &mut warp.defined[usize::from(*register)];
             *known = *known & !step.mask | defined & step.mask;
+        }
+    }
+
+    /// A lane has loaded a variable that has no value, into a register that is tracked.
+    pub(super) fn note_without_value(&self, warp: &mut Warp, pc: u32, lane: usize) {
+        if let Some(&Some(register)) =
+            self.launched.program.tracked_at(pc).and_then(|tracked| tracked.results.first())
+        {
+            warp.defined[usize::from(register)] &= !(1 << lane);
+        }
+    }
+
+    /// Lanes have stored to shared memory what may be undefined.
+    #[inline(never)]
+    pub(super) fn store_without_value(
+        &mut self,
+        warp: &Warp,
+        access: &WarpAccess<'_>,
+        element: usize,
+        mask: u32,
+        places: &[SharedPlace; 32],
+    ) {
+        let Some(tracked) = self.launched.program.tracked_at(access.pc) else { return };
+        for (i, register) in tracked.operands.iter().skip(1).enumerate() {
+            let Some(register) = *register else { continue };
+            for_lanes(mask & !warp.defined[usize::from(register)], |lane| {
+                let (block, offset) = places[lane];
+                let shared = &mut self.blocks[block].shared;
+                (0..element).for_each(|byte| shared.mark_without_value(offset + i * element + byte));
+            });
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct GridAccess {
     pub pc: u32,
     /// Everything of its own cluster before this time is ordered before it.
     pub floor: u32,
+    /// Whether it is strong and the thread gets to know what it read.
+    pub observes: bool,
 }
 
 /// An earlier access, as far as it is known.
@@ -89,6 +91,20 @@ struct Accesses {
     lanes: bool,
     class: AccessClass,
     scope: Scope,
+    /// The number of the last of them, in the order of all accesses.
+    last: u64,
+    observed: Observation,
+}
+
+/// The last strong read of a block at a granule, or atomic whose result is used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Observation {
+    /// Its number in the order of all accesses; 0 if there is none.
+    number: u64,
+    at: u32,
+    pc: u32,
+    warp: u8,
+    lane: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +122,8 @@ pub(crate) struct GridRecords {
     more: HashMap<(usize, usize), Vec<Accesses>>,
     /// Accesses that were not recorded because a granule had too many.
     pub dropped: u64,
+    /// How many accesses there were so far.
+    count: u64,
 }
 
 impl GridRecords {
@@ -129,6 +147,8 @@ impl GridRecords {
         cluster_of: impl Fn(u32) -> u32,
         mut is_ordered: impl FnMut(&Earlier) -> bool,
     ) -> Option<Earlier> {
+        self.count += 1;
+        let number = self.count;
         if self.views.len() <= view {
             self.views.resize_with(view + 1, Vec::new);
         }
@@ -140,15 +160,11 @@ impl GridRecords {
         let record =
             &mut pages[page].get_or_insert_with(|| Box::new([Record::default(); PAGE]))[granule % PAGE];
         let mut found = None;
-        let mut check = |earlier: Earlier| {
-            if found.is_none() && !is_ordered(&earlier) {
-                found = Some(earlier);
-            }
-        };
         if record.write.there {
             let Write { block, at, pc, warp, lane, .. } = record.write;
             let (class, scope) = (AccessClass::Write, Scope::Device);
-            check(Earlier { class, scope, block, warp, lane: Some(lane), at, pc });
+            let earlier = Earlier { class, scope, block, warp, lane: Some(lane), at, pc };
+            found = (!is_ordered(&earlier)).then_some(earlier);
         }
         let conflicts = |earlier: &Accesses| {
             let both_strong = earlier.class.is_strong() && access.class.is_strong();
@@ -160,9 +176,14 @@ impl GridRecords {
             (earlier.class.writes() || access.class.writes()) && !(both_strong && together)
         };
         let key = (view, granule);
-        let mut visit = |earlier: &Accesses| {
-            if earlier.warps == 0 || !conflicts(earlier) {
-                return;
+        let all = [record.accesses];
+        let more = record.more.then(|| self.more.get(&key)).flatten();
+        let all = || all.iter().chain(more.into_iter().flatten());
+        // Strong writes and atomics that an access ordered before this one has observed: the memory itself has put them in order.
+        let mut observed = None;
+        for earlier in all() {
+            if found.is_some() || earlier.warps == 0 || !conflicts(earlier) {
+                continue;
             }
             let mut warps = earlier.warps;
             while warps != 0 {
@@ -174,12 +195,22 @@ impl GridRecords {
                     continue;
                 }
                 let Accesses { class, scope, block, first: at, pc, .. } = *earlier;
-                check(Earlier { class, scope, block, warp, lane, at, pc });
+                let conflicting = Earlier { class, scope, block, warp, lane, at, pc };
+                if is_ordered(&conflicting) {
+                    continue;
+                }
+                if class.is_strong() && class.writes() && scope == Scope::Device {
+                    let upto = *observed.get_or_insert_with(|| {
+                        let ordered = all().filter(|by| by.is_observation_ordered(&mut is_ordered));
+                        ordered.map(|by| by.observed.number).max().unwrap_or(0)
+                    });
+                    if earlier.last < upto {
+                        continue;
+                    }
+                }
+                found = Some(conflicting);
+                break;
             }
-        };
-        visit(&record.accesses);
-        if record.more {
-            self.more.get(&key).into_iter().flatten().for_each(&mut visit);
         }
         if access.class == AccessClass::Write {
             let GridAccess { block, at, pc, warp, lane, .. } = *access;
@@ -190,12 +221,12 @@ impl GridRecords {
             }
             return found;
         }
-        if record.accesses.add(access) {
+        if record.accesses.add(access, number) {
             return found;
         }
         let more = self.more.entry(key).or_default();
         record.more = true;
-        if more.iter_mut().any(|accesses| accesses.add(access)) {
+        if more.iter_mut().any(|accesses| accesses.add(access, number)) {
             return found;
         }
         if more.len() >= BLOCKS {
@@ -208,7 +239,7 @@ impl GridRecords {
         }
         if more.len() < BLOCKS {
             let mut accesses = Accesses::default();
-            accesses.add(access);
+            accesses.add(access, number);
             more.push(accesses);
         } else {
             self.dropped += 1;
@@ -219,19 +250,34 @@ impl GridRecords {
 
 impl Accesses {
     /// Adds an access, if it belongs here.
-    fn add(&mut self, access: &GridAccess) -> bool {
-        let GridAccess { class, scope, block, warp, lane, at, pc, floor } = *access;
+    fn add(&mut self, access: &GridAccess, number: u64) -> bool {
+        let GridAccess { class, scope, block, warp, lane, at, pc, floor, observes } = *access;
         let own = (self.block, self.class, self.scope) == (block, class, scope);
+        let seen = Observation { number, at, pc, warp, lane };
+        let observed = match observes && scope == Scope::Device {
+            true => seen,
+            false if own => self.observed,
+            false => Observation::default(),
+        };
         if self.warps == 0 || own && self.first < floor {
-            *self =
-                Accesses { block, first: at, warps: 1 << warp, pc, warp, lane, lanes: false, class, scope };
+            let (warps, first, last) = (1 << warp, at, number);
+            let lanes = false;
+            *self = Accesses { block, first, warps, pc, warp, lane, lanes, class, scope, last, observed };
             return true;
         }
         if !own {
             return false;
         }
+        (self.last, self.observed) = (number, observed);
         self.warps |= 1 << warp;
         self.lanes |= warp == self.warp && lane != self.lane;
         true
+    }
+
+    /// Whether the last observation here is ordered before the access that asks.
+    fn is_observation_ordered(&self, is_ordered: &mut impl FnMut(&Earlier) -> bool) -> bool {
+        let Observation { number, at, pc, warp, lane } = self.observed;
+        let Accesses { block, class, scope, .. } = *self;
+        number > 0 && is_ordered(&Earlier { class, scope, block, warp, lane: Some(lane), at, pc })
     }
 }

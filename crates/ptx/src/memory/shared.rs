@@ -6,6 +6,7 @@ use super::AccessRecords;
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     data: Vec<u8>,
+    /// Of each byte: 0 if nobody stored to it, 1 if it has a value, 2 if what was stored has none.
     written: Vec<u8>,
     /// The last accesses to it.
     pub records: AccessRecords,
@@ -60,15 +61,17 @@ impl Shared {
         self.written[offset..offset + bytes.len()].fill(1);
     }
 
-    /// The bytes of an access that were never written, as a mask.
-    pub fn unwritten(&self, offset: usize, bytes: usize) -> u32 {
+    /// The bytes of an access that have no value, and those of them that were not stored to either, as masks.
+    pub fn unwritten(&self, offset: usize, bytes: usize) -> (u32, u32) {
         let written = self.written[offset..offset + bytes].iter().zip(0..32);
-        written.fold(0, |all, (&written, byte)| all | u32::from(written == 0) << byte)
+        written.fold((0, 0), |(unwritten, untouched), (&written, byte)| {
+            (unwritten | u32::from(written != 1) << byte, untouched | u32::from(written == 0) << byte)
+        })
     }
 
-    /// A byte takes a value that was never written anywhere.
-    pub fn mark_unwritten(&mut self, offset: usize) {
-        self.written[offset] = 0;
+    /// A byte was stored to, but takes a value that was never written anywhere.
+    pub fn mark_without_value(&mut self, offset: usize) {
+        self.written[offset] = 2;
     }
 
     #[inline(always)]

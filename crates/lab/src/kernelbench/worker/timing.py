@@ -3,25 +3,40 @@
 The host's clock is beside the device's.
 """
 
+import ctypes
 import statistics
-import subprocess
 import time
 
 import torch
 
 # Larger than the L2 cache of any device.
 FLUSHED_BYTES = 256 << 20
+# NVML_CLOCK_SM
+MULTIPROCESSOR_CLOCK = 1
 
 
-def clocks():
-    """The clock of the multiprocessors in MHz, and why it is lowered; nothing if the driver's tool does not tell."""
-    query = ["nvidia-smi", "--query-gpu=clocks.sm,clocks_throttle_reasons.active", "--format=csv,noheader,nounits"]
-    try:
-        text = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
-        mhz, reasons = text.split(", ")
-        return {"mhz": float(mhz), "throttle": reasons.strip()}
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return {}
+class Clocks:
+    """The clock of the multiprocessors in MHz, and why it is lowered, as the driver's management library tells it."""
+
+    def __init__(self):
+        self.library = self.handle = None
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            handle = ctypes.c_void_p()
+            uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}".encode()
+            if library.nvmlInit_v2() == 0 and library.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle)) == 0:
+                self.library, self.handle = library, handle
+        except (OSError, AttributeError):
+            # Without it times are told all the same.
+            pass
+
+    def now(self):
+        if self.library is None:
+            return {}
+        mhz, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
+        told = self.library.nvmlDeviceGetClockInfo(self.handle, MULTIPROCESSOR_CLOCK, ctypes.byref(mhz)) == 0
+        told &= self.library.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle, ctypes.byref(reasons)) == 0
+        return {"mhz": float(mhz.value), "throttle": f"{reasons.value:#018x}"} if told else {}
 
 
 class Timer:
@@ -32,6 +47,7 @@ class Timer:
         self.now = time.perf_counter
         if self.cuda:
             self.event, self.wait = torch.cuda.Event, torch.cuda.synchronize
+            self.clocks = Clocks()
             self.flushed = torch.empty(FLUSHED_BYTES // 4, dtype=torch.int32, device="cuda")
 
     def once(self, run, inputs):
@@ -72,7 +88,7 @@ class Timer:
                 run(inputs)
             if self.cuda:
                 self.wait()
-            first = clocks() if self.cuda else {}
+            first = self.clocks.now() if self.cuda else {}
             times, results = [], [None] * len(sets)
             begin = self.now()
             while len(times) < most and (len(times) < 5 or self.now() - begin < seconds):
@@ -88,5 +104,5 @@ class Timer:
             "high": ordered[len(times) - 1 - len(times) // 10],
             "runs": len(times),
             "hidden": hidden,
-            "clocks": [first, clocks()] if self.cuda else [],
+            "clocks": [first, self.clocks.now()] if self.cuda else [],
         }, results

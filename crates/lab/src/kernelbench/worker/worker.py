@@ -18,7 +18,8 @@ import torch
 from checks import Guarded, Watched
 from declaration import Declared, Tensor
 from errors import compared
-from kernels import OnGpu, Simulated, read, write
+from kernels import OnGpu, Simulated
+from sharing import Giver, Taker, described
 from tasks import Task, smaller
 from timing import Timer
 from torch_memory import TorchMemory
@@ -63,17 +64,10 @@ class Line:
         return answer
 
 
-def on_device(values, device, double=False):
-    def moved(value):
-        if not isinstance(value, torch.Tensor):
-            return value
-        return value.to(device=device, dtype=torch.float64 if double and value.is_floating_point() else value.dtype)
-
-    return [moved(value) for value in values]
-
-
-def described(tensors):
-    return [{"shape": list(one.shape), "dtype": str(one.dtype).removeprefix("torch.")} for one in tensors]
+def doubled(values):
+    """The same values in f64."""
+    floats = lambda value: isinstance(value, torch.Tensor) and value.is_floating_point()  # noqa: E731
+    return [value.double() if floats(value) else value for value in values]
 
 
 def listed(result):
@@ -103,7 +97,7 @@ class Worker:
         return overrides
 
     def drawn(self, request):
-        return on_device(self.task.inputs(request["seed"], request["distribution"]), self.device)
+        return self.task.inputs(request["seed"], request["distribution"], self.device)
 
 
 class Reference(Worker):
@@ -111,12 +105,17 @@ class Reference(Worker):
 
     def load(self, request):
         overrides = self.load_task(request)
+        self.forget(request)
         self.model = self.task.model(self.seed).to(self.device)
+        self.taker = Taker(self.device)
         return {
             "overrides": overrides,
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
         }
+
+    def tries(self, request):
+        return {"within_memory": self.taker.tries(request["trial"])}
 
     def round(self, request):
         """Computes what a solution will have to."""
@@ -132,7 +131,7 @@ class Reference(Worker):
             else:
                 self.baseline = listed(self.model(*inputs))
             double = self.task.model(self.seed).to(self.device).double()
-            self.exact = listed(double(*on_device(inputs, self.device, double=True)))
+            self.exact = listed(double(*doubled(inputs)))
             del inputs, double
         finite = all(bool(torch.isfinite(one).all()) for one in self.exact if one.is_floating_point())
         # The two processes share the device: what only an allocator holds is the other's to use.
@@ -145,16 +144,24 @@ class Reference(Worker):
         shapes = [(one["shape"], one["dtype"]) for one in got]
         if shapes != [(one["shape"], one["dtype"]) for one in wanted]:
             return {"shapes": f"it returns {spelled(got)} instead of {spelled(wanted)}"}
-        results = [read(one["file"], one["shape"], one["dtype"]).to(self.device) for one in got]
+        results = [self.taker.take(one) for one in got]
         judged = [compared(*each) for each in zip(results, self.baseline, self.exact, strict=True)]
         del results
         clear(self.device)
         return {"results": judged}
 
-    def forget(self, request):
+    def forget(self, _request):
         self.baseline = self.exact = None
         clear(self.device)
         return {}
+
+    def unload(self, request):
+        """Lets go of the task, so that the next one has the memory."""
+        self.task = self.model = None
+        torch._dynamo.reset()
+        # What was compiled refers to itself. A collection takes half a second, because compilers have many objects.
+        gc.collect()
+        return self.forget(request)
 
     def time(self, request):
         """Times PyTorch's model as it is, or compiled."""
@@ -165,7 +172,7 @@ class Reference(Worker):
             torch._dynamo.reset()
             options = {} if way == "compile" else {"mode": "max-autotune"}
             model = torch.compile(model, **options)
-        sets = [on_device(self.task.inputs(seed, "own"), self.device) for seed in request["seeds"]]
+        sets = [self.task.inputs(seed, "own", self.device) for seed in request["seeds"]]
         with torch.no_grad():
             model(*sets[0])
         first = time.perf_counter() - begin
@@ -185,7 +192,7 @@ def known(name, value):
 
 
 def clear(device):
-    gc.collect()
+    """Gives memory that nobody uses back to the device. Tensors go with their last reference: nothing is collected."""
     if device == "cuda":
         torch.cuda.empty_cache()
 
@@ -200,6 +207,7 @@ class Candidate(Worker):
     def load(self, request):
         self.load_task(request)
         self.folder = Path(request["folder"])
+        self.giver = Giver(self.device, self.folder)
         self.timer = Timer(self.device)
         guarded = Guarded(GUARDED)
         solution = request["solution"]
@@ -208,6 +216,10 @@ class Candidate(Worker):
         self.watched = Watched(run, TorchMemory(self.device))
         self.run = run
         self.kept = {}
+        return {"trial": self.giver.trial()}
+
+    def share(self, request):
+        self.giver.within_memory = request["within_memory"]
         return {}
 
     def python(self, file):
@@ -273,10 +285,10 @@ class Candidate(Worker):
         with torch.no_grad():
             results, wrong = self.watched(inputs, expected)
         wrong += [f"{name} was replaced" for name in self.guarded.replaced()]
-        files = self.written(results)
+        given = self.giver.give(results)
         del results, fresh, inputs
         clear(self.device)
-        return {"results": files, "wrong": wrong, "findings": self.found()}
+        return {"results": given, "wrong": wrong, "findings": self.found()}
 
     def found(self):
         found = list(self.findings or [])
@@ -284,29 +296,17 @@ class Candidate(Worker):
             self.findings.clear()
         return found
 
-    def written(self, results):
-        files = []
-        for number, one in enumerate(results):
-            file = self.folder / f"out-{number}.bin"
-            if one.numel() == 0:
-                file.write_bytes(b"")
-            else:
-                file.unlink(missing_ok=True)
-                write(file, one)
-            files.append({"file": str(file), "shape": list(one.shape), "dtype": str(one.dtype).removeprefix("torch.")})
-        return files
-
     def time(self, request):
         """Times the solution; the result of its last run, with the inputs of one of the seeds, is kept to be judged."""
         self.watched.forget()
         self.kept = {}
         clear(self.device)
-        sets = [on_device(self.task.inputs(seed, "own"), self.device) for seed in request["seeds"]]
+        sets = [self.task.inputs(seed, "own", self.device) for seed in request["seeds"]]
         timed, results = self.timer.measure(self.run, sets)
         chosen = request["judged"] % len(sets)
         result = self.watched.memory.tensors(results[chosen]) or []
         wrong = [f"{name} was replaced" for name in self.guarded.replaced()]
-        return {**timed, "results": self.written(result), "wrong": wrong}
+        return {**timed, "results": self.giver.give(result), "wrong": wrong}
 
     def predict(self, request):
         """The launches at the task's own sizes, for a prediction without tensors."""

@@ -28,7 +28,7 @@ pub(super) fn task(
     let mut checker = Checker { file, lines, folder: folder.to_owned(), anywhere, places: Vec::new() };
     let description: description::Description = toml::from_str(text).map_err(|error| {
         let place = checker.place(error.span());
-        TaskError::Form { place, what: error.message().to_owned() }
+        TaskError::Form { place, what: error.message().replace("expected i64", "expected a whole number") }
     })?;
     checker.task(description, python)
 }
