@@ -15,7 +15,7 @@ struct SmoothL1 {
 // b log(b / a). The quotient is near one for similar distributions, where the logarithm of a quotient has fewer roundings than the
 // difference of two logarithms of small numbers.
 struct Divergence {
-    static __device__ float term(float a, float b) { return b > 0.0f ? b * __logf(__fdividef(b, a)) : 0.0f; }
+    static __device__ float term(float a, float b) { return b > 0.0f ? b * logf(b / a) : 0.0f; }
 };
 struct Hinge { static __device__ float term(float a, float b) { return fmaxf(1.0f - a * b, 0.0f); } };
 
