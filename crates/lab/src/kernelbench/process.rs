@@ -206,6 +206,7 @@ pub fn described(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 mod tests {
     use super::*;
 
