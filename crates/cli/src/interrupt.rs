@@ -82,6 +82,7 @@ pub fn set_downloading(downloading: bool) {
 }
 
 /// Names what is said if the program ends now. A program runs one command, which has one.
+#[cfg(feature = "simulator")]
 pub fn set_words(words: &'static str) {
     let _ = WORDS.set(words);
 }
