@@ -82,7 +82,7 @@ class Timer:
         return max(0.0, (1e3 * (self.now() - begin) - seen) / count)
 
     def measure(self, run, draw, seeds, judged=0, seconds=2.0):
-        """The median of single runs with their spread, and the result of the run of the number `judged`, or of the last.
+        """The median of single runs with their spread, and the result of run number `judged`, or of the last one.
 
         Every run has inputs of its own: what is kept from an earlier one is of no use. The last two seeds warm up.
         """
