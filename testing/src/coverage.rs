@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use kinora_graph::{
     DType, Tensor,
     op::{
-        Activation, Affine, Interpolation, Mask, MatMul, Norm, NormKind, Op, PoolKind, Prediction, Quantise,
-        SequenceAxis, Stage,
+        Activation, Affine, AttentionBackward, Interpolation, Mask, MatMul, Norm, NormKind, Op, PoolKind,
+        Prediction, Quantise, SequenceAxis, Stage,
     },
 };
 
@@ -26,7 +26,7 @@ macro_rules! variants {
 }
 
 variants!(
-    op_name, OPS, Op: Conv, Linear, MatMul, Norm, BatchNorm, Activate, Softmax, Gate, Attention, Add, Mul, Scale, Blend,
+    op_name, OPS, Op: Conv, Linear, MatMul, Norm, BatchNorm, Activate, Softmax, Gate, Attention, AttentionBackward, Add, Mul, Scale, Blend,
     Concat, Slice, Upsample, Resample, Pool, Mean, TimestepEmbedding, Embedding, Cast, Quantise, Reshape, SamplerStep,
     TemporalBlend,
 );
@@ -55,11 +55,13 @@ pub fn required() -> BTreeSet<String> {
             names.insert(format!("{op} of {}", dtype_name(dtype)));
         }
     }
-    let parents: [(&str, &[&str]); 11] = [
+    let parents: [(&str, &[&str]); 13] = [
         ("Op::Activate", ACTIVATIONS),
         ("Op::Gate", ACTIVATIONS),
         ("Op::Attention", MASKS),
         ("Op::Attention", AXES),
+        ("Op::AttentionBackward", MASKS),
+        ("Op::AttentionBackward", AXES),
         ("Op::Norm", NORMS),
         ("Op::Norm", AFFINES),
         ("Op::Conv", STAGES),
@@ -88,7 +90,7 @@ pub fn required() -> BTreeSet<String> {
 }
 
 /// Forms of ops that no enum variant represents.
-const FORMS: [&str; 38] = [
+const FORMS: [&str; 42] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
     "Op::Conv dilation",
@@ -101,6 +103,10 @@ const FORMS: [&str; 38] = [
     "Op::Attention log-sum-exp",
     "Op::Attention packed operands",
     "Op::Attention keys of fewer batch elements",
+    "Op::AttentionBackward key lengths",
+    "Op::AttentionBackward boundaries",
+    "Op::AttentionBackward packed operands",
+    "Op::AttentionBackward keys of fewer batch elements",
     "Op::MatMul plain",
     "Op::MatMul transposed a",
     "Op::MatMul transposed b",
@@ -149,7 +155,7 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
             given(conv.quantised.is_some(), "quantised");
             given(conv.quantised.is_some() && conv.subpixel, "quantised sub-pixel");
         }
-        Op::Attention(attention) => {
+        Op::Attention(attention) | Op::AttentionBackward(AttentionBackward { forward: attention }) => {
             given(attention.key_lengths, "key lengths");
             given(attention.boundaries, "boundaries");
             given(attention.log_sum_exp, "log-sum-exp");
@@ -223,7 +229,7 @@ fn covered_by(family: &Family, case: &Case) -> Vec<String> {
         }
         Op::Activate(activation) => variant(activation_name(activation)),
         Op::Gate(gate) => variant(activation_name(&gate.activation)),
-        Op::Attention(attention) => {
+        Op::Attention(attention) | Op::AttentionBackward(AttentionBackward { forward: attention }) => {
             variant(mask_name(&attention.mask));
             variant(axis_name(&attention.axis));
         }

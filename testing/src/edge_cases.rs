@@ -150,6 +150,13 @@ impl Operands {
         }
     }
 
+    /// Whole eighths of a number, up to it: their products and sums are exact, so that what cancels leaves nothing.
+    fn eighths(&mut self, shape: &[usize], scale: f32) -> Tensor {
+        let values: Vec<f32> =
+            (0..shape.iter().product()).map(|_| (8.0 * self.uniform()).round() / 8.0 * scale).collect();
+        Tensor::from_f32(self.dtype, shape, &values).unwrap()
+    }
+
     /// Activations of one size and either sign: scores are then exact, and so is which of them is the largest.
     fn signs(&mut self, shape: &[usize]) -> Tensor {
         let values: Vec<f32> = self.x(shape).to_f32().iter().map(|x| x.signum() * self.magnitude).collect();
@@ -449,17 +456,20 @@ pub enum Family {
     Moves,
     /// Attention.
     Attention,
+    /// Its gradients.
+    AttentionBackward,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 6] = [
+    pub const ALL: [Family; 7] = [
         Family::Convolutions,
         Family::Products,
         Family::Norms,
         Family::Elements,
         Family::Moves,
         Family::Attention,
+        Family::AttentionBackward,
     ];
 
     /// Its ops with their operands in a float type, with usual magnitudes and with those that overflow f16.
@@ -478,6 +488,7 @@ impl Family {
             Family::Convolutions => deep_convolutions(&mut operands, &mut cases),
             Family::Products => deep_products(&mut operands, &mut cases),
             Family::Attention => attention::long(&mut operands, &mut cases),
+            Family::AttentionBackward => attention::long_backward(&mut operands, &mut cases),
             Family::Norms | Family::Elements | Family::Moves => {}
         }
         // Some combinations are not valid, such as a window larger than its image.
@@ -495,6 +506,9 @@ impl Family {
             // A head has at least one channel.
             Family::Attention if channels == 0 => {}
             Family::Attention => attention::short(operands, extents, channels, cases),
+            // A few sizes are enough: tensor cores take none of these, and gradients are slow to compute.
+            Family::AttentionBackward if ![1, 7, 33].contains(&channels) => {}
+            Family::AttentionBackward => attention::short_backward(operands, extents, channels, cases),
         }
     }
 }
@@ -515,7 +529,8 @@ pub fn check_family(family: Family, dtype: DType, executors: &[&dyn Executor]) {
 macro_rules! edge_tests {
     ($check:path) => {
         $crate::edge_tests!($check, edges_of_convolutions Convolutions, edges_of_products Products,
-            edges_of_norms Norms, edges_of_elements Elements, edges_of_moves Moves, edges_of_attention Attention);
+            edges_of_norms Norms, edges_of_elements Elements, edges_of_moves Moves, edges_of_attention Attention,
+            edges_of_attention_backward AttentionBackward);
     };
     ($check:path, $($module:ident $family:ident),+) => {
         $(

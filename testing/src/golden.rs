@@ -169,12 +169,13 @@ fn element_type(name: &str, dtype: Dtype) -> DType {
 }
 
 /// The families, one fixture each.
-pub const FAMILIES: [&str; 10] = [
+pub const FAMILIES: [&str; 11] = [
     "conv",
     "linear",
     "norm",
     "pointwise",
     "attention",
+    "attention_backward",
     "arrange",
     "resample",
     "embedding",
@@ -221,7 +222,8 @@ pub fn check_family(name: &str, executors: &[&dyn Executor]) {
 macro_rules! golden_tests {
     ($check:path) => {
         $crate::golden_tests!(
-            $check, conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler, quantised
+            $check, conv, linear, norm, pointwise, attention, attention_backward, arrange, resample, embedding,
+            sampler, quantised
         );
     };
     ($check:path, $($family:ident),+) => {

@@ -11,6 +11,8 @@ Activations are channels last, [images, height, width, channels], and convolutio
 [out, frames, height, width, in]. Each way to run a layer gets the layout that it prefers *before* the clock starts.
 """
 
+import contextlib
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -156,6 +158,30 @@ def attention(request, tensors, device):
         yield name, run, to_ours
 
 
+def attention_backward(request, tensors, device):
+    """The gradients of attention, by PyTorch's own choice of kernels, and on a GPU by each of them. The attention ran
+    before; autograd computes them again and again from what it kept. The result is the gradient of the queries."""
+    heads = request["heads"]
+    names = ("q", "k", "v", "dy")
+    q, k, v, dy = (tensors[name].unflatten(-1, (heads, -1)).transpose(1, 2) for name in names)
+    operands = [x.detach().requires_grad_() for x in (q, k, v)]
+    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    backends = {"eager": None} | (BACKENDS if device.type == "cuda" else {})
+    for name, backend in backends.items():
+        if backend == SDPBackend.MATH and scores > MOST_SCORES:
+            continue
+        kept = []
+
+        def run(backend=backend, kept=kept):
+            if not kept:
+                chosen = sdpa_kernel(backend) if backend is not None else contextlib.nullcontext()
+                with torch.enable_grad(), chosen:
+                    kept.append(F.scaled_dot_product_attention(*operands, is_causal=request["causal"]))
+            return torch.autograd.grad(kept[0], operands, dy, retain_graph=True)
+
+        yield name, run, lambda gradients: gradients[0].transpose(1, 2).flatten(2)
+
+
 def group_norm(request, tensors, device):
     """Group norm per image or over the frames of a clip, and SiLU if the request has it."""
     frames = request["frames"]
@@ -223,7 +249,21 @@ def sampler_step(request, tensors, device):
     yield "eager", run, lambda results: results[0]
 
 
-KINDS = {f.__name__: f for f in (conv, linear, attention, group_norm, layer_norm, add, silu, geglu, sampler_step)}
+KINDS = {
+    f.__name__: f
+    for f in (
+        conv,
+        linear,
+        attention,
+        attention_backward,
+        group_norm,
+        layer_norm,
+        add,
+        silu,
+        geglu,
+        sampler_step,
+    )
+}
 
 
 class Layers(Peer):

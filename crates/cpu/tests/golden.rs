@@ -19,7 +19,19 @@ macro_rules! families {
         )+
     };
 }
-families!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler, quantised);
+families!(
+    conv,
+    linear,
+    norm,
+    pointwise,
+    attention,
+    attention_backward,
+    arrange,
+    resample,
+    embedding,
+    sampler,
+    quantised
+);
 
 #[test]
 fn every_fixture_is_tested() {

@@ -499,3 +499,13 @@ fn wide_heads_in_f16() {
 fn wide_heads_in_bf16() {
     on_small_hopper(2, "hopper", |executors| edge_cases::check_wide_heads(DType::BF16, executors));
 }
+
+/// Gradients on wgmma alone, in both of its types.
+#[test]
+fn gradients_on_hopper() {
+    for dtype in [DType::F16, DType::BF16] {
+        on_small_hopper(132, "backward hopper", |executors| {
+            edge_cases::check_family(Family::AttentionBackward, dtype, executors);
+        });
+    }
+}

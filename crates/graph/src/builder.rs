@@ -6,9 +6,9 @@ use crate::{
     DType, Graph, GraphError, Node, NodeId, Op, Output, Phase, Shape, Source, Tensor, TensorType, Value,
     ValueId,
     op::{
-        Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, MatMul, Mean,
-        Norm, NormKind, OpError, Pool, Resample, Reshape, SamplerStep, Scale, Slice, TemporalBlend,
-        TimestepEmbedding, Upsample,
+        Activation, Affine, Attention, AttentionBackward, BatchNorm, Concat, Conv, Gate, Interpolation,
+        Linear, MatMul, Mean, Norm, NormKind, OpError, Pool, Resample, Reshape, SamplerStep, Scale, Slice,
+        TemporalBlend, TimestepEmbedding, Upsample,
     },
 };
 
@@ -314,6 +314,21 @@ impl GraphBuilder {
     ) -> Result<ValueId, GraphError> {
         let inputs: Vec<ValueId> = qkv.into_iter().chain(extra.iter().copied()).collect();
         self.one(name, Op::Attention(op), &inputs)
+    }
+
+    /// The gradients of an attention's queries, keys and values. `forward` are its operands and its two results, `dy` that of its
+    /// first result.
+    pub fn attention_backward(
+        &mut self,
+        name: &str,
+        forward: &[ValueId],
+        dy: ValueId,
+        op: Attention,
+    ) -> Result<[ValueId; 3], GraphError> {
+        let inputs: Vec<ValueId> = forward.iter().copied().chain([dy]).collect();
+        let op = AttentionBackward { forward: Attention { log_sum_exp: true, ..op } };
+        let results = self.node(name, Op::AttentionBackward(op), &inputs)?;
+        Ok([results[0], results[1], results[2]])
     }
 
     /// A sum with broadcasting.

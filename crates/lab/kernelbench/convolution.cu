@@ -4,6 +4,11 @@
 //
 // A transpose with strides falls into phases, one for each remainder of a result's place by the strides. A phase is an ordinary
 // convolution with the taps that fit its remainder, so nothing is multiplied with the zeros between inputs.
+//
+// With EXACT an operand is two numbers in tf32, and three products have the accuracy of f32, as in product.cuh: PyTorch computes some
+// convolutions in f32, those of three input channels and some with groups.
+//
+// Where there are no strides, and one or two axes, `wgmma` does the same faster: convolution_wide.cuh.
 #include "common.cuh"
 #if SEPARABLE
 #include "depthwise.cuh"
@@ -36,9 +41,23 @@
 #define TAPS (KERNEL_D * KERNEL_H * KERNEL_W)
 
 __device__ inline float rounded(float x) {
+#if EXACT
+    return x;
+#endif
     // Half of the last bit that tensor cores look at; they ignore the rest. One addition, where `cvt.rna.tf32` takes several clocks.
     return __uint_as_float(__float_as_uint(x) + 0x1000u);
 }
+
+// Addresses of shared memory are 32 bits, counted here once: as pointers they would be 64, and each access would convert one.
+__device__ inline unsigned shared_address(const void* pointer) {
+    unsigned address;
+    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(pointer));
+    return address;
+}
+
+#if HOPPER
+#include "convolution_wide.cuh"
+#else
 
 // Weights as the lanes of a fragment have them, rounded once: a lane then reads its part with one load.
 extern "C" __global__ void __launch_bounds__(256) arrange(const float* __restrict__ weight, float* __restrict__ fragments) {
@@ -85,12 +104,15 @@ __device__ inline void multiply(float (&c)[4], const float (&a)[FRAGMENT], const
 #endif
 }
 
-// Addresses of shared memory are 32 bits, counted here once: as pointers they would be 64, and each access would convert one.
-__device__ inline unsigned shared_address(const void* pointer) {
-    unsigned address;
-    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(pointer));
-    return address;
+#if EXACT
+// What is left of a number without the part of it that tensor cores look at; `x` becomes that part.
+__device__ inline float split(float& x) {
+    const unsigned large = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+    const float small = __fsub_rn(x, __uint_as_float(large));
+    x = __uint_as_float(large);
+    return small;
 }
+#endif
 
 __device__ inline void copy_async(unsigned to, const float* from, bool there) {
     const int bytes = there ? 4 : 0;
@@ -133,18 +155,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
     const long long image = blockIdx.z;
     constexpr int across = ((OUT_WIDTH + PHASES_W - 1) / PHASES_W + WIDE - 1) / WIDE;
     constexpr int down = ((OUT_HEIGHT + PHASES_H - 1) / PHASES_H + HIGH - 1) / HIGH;
-    constexpr int layers = (OUT_DEPTH + PHASES_D - 1) / PHASES_D;
+    // Blocks whose results lie between each other's run at a time, so that the L2 cache makes whole lines of them.
     int block = blockIdx.x;
-    const int column = block % across * WIDE;
-    block /= across;
-    const int row = block % down * HIGH;
-    block /= down;
-    const int layer = block % layers;
-    block /= layers;
     const Axis in_width = {block % PHASES_W, PADDING_W, DILATION_W, PHASES_W};
     block /= PHASES_W;
     const Axis in_height = {block % PHASES_H, PADDING_H, DILATION_H, PHASES_H};
-    const Axis in_depth = {block / PHASES_H, PADDING_D, DILATION_D, PHASES_D};
+    block /= PHASES_H;
+    const Axis in_depth = {block % PHASES_D, PADDING_D, DILATION_D, PHASES_D};
+    block /= PHASES_D;
+    const int column = block % across * WIDE;
+    block /= across;
+    const int row = block % down * HIGH;
+    const int layer = block / down;
     const int least_h = LEAST(PADDING_H, KERNEL_H, DILATION_H, PHASES_H, in_height.phase);
     const int least_w = LEAST(PADDING_W, KERNEL_W, DILATION_W, PHASES_W, in_width.phase);
     const int top = row * WALK_H + least_h, left = column * WALK_W + least_w;
@@ -217,9 +239,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
+    // Where strides and dilations have a common divisor, some phases have no taps, and their results are zeros.
+    bool some = false, some_high = false;
+#pragma unroll
+    for (int kw = 0; kw < KERNEL_W; kw++) {
+        some |= HAS(in_width, kw);
+    }
+#pragma unroll
+    for (int kh = 0; kh < KERNEL_H; kh++) {
+        some_high |= HAS(in_height, kh);
+    }
+    const int stages = some && some_high ? CHUNKS * KERNEL_D : 0;
     fetch(0);
     int chunk = 0, kd = -1;
-    for (int stage = 0; stage < CHUNKS * KERNEL_D; stage++) {
+    for (int stage = 0; stage < stages; stage++) {
         chunk += kd + 1 == KERNEL_D;
         kd = kd + 1 == KERNEL_D ? 0 : kd + 1;
         fetch(stage + 1);
@@ -249,6 +282,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
                             b[i][k] = rounded(shared_load(tap + places[i] + 16 * k * PITCH));
                         }
                     }
+#if EXACT
+                    float small_b[COLUMNS][STEP_K / 4];
+#pragma unroll
+                    for (int i = 0; i < COLUMNS * STEP_K / 4; i++) {
+                        small_b[i / (STEP_K / 4)][i % (STEP_K / 4)] = split(b[i / (STEP_K / 4)][i % (STEP_K / 4)]);
+                    }
+#endif
 #pragma unroll
                     for (int tile = 0; tile < TALL; tile++) {
                         const float* from = stage_weights + ((kh * KERNEL_W + kw) * TALL + tile) * WARP * FRAGMENT;
@@ -260,10 +300,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
                         const float2 v = __ldg(reinterpret_cast<const float2*>(from));
                         a[0] = v.x, a[1] = v.y;
 #endif
+#if EXACT
+                        float small_a[FRAGMENT];
+#pragma unroll
+                        for (int i = 0; i < FRAGMENT; i++) {
+                            small_a[i] = split(a[i]);
+                        }
+#pragma unroll
+                        for (int i = 0; i < COLUMNS; i++) {
+                            // Tensor cores round sums towards zero: they add up one tap, and ordinary additions the taps.
+                            float fresh[4] = {};
+                            multiply(fresh, small_a, b[i]);
+                            multiply(fresh, a, small_b[i]);
+                            multiply(fresh, a, b[i]);
+#pragma unroll
+                            for (int k = 0; k < 4; k++) {
+                                sums[tile][i][k] += fresh[k];
+                            }
+                        }
+#else
 #pragma unroll
                         for (int i = 0; i < COLUMNS; i++) {
                             multiply(sums[tile][i], a, b[i]);
                         }
+#endif
                     }
                 }
             }
@@ -308,3 +368,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
         __syncwarp();
     }
 }
+#endif

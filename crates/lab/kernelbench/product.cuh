@@ -26,26 +26,23 @@ __device__ inline unsigned shared_address(const void* pointer) {
 
 // Copies BYTES, or zeros if it is not there. The address is not used then, but it must be one of the matrix.
 template <int BYTES>
-__device__ inline void copy_async(float* to, const float* from, bool there) {
+__device__ inline void copy_async(unsigned to, const float* from, bool there) {
     const int bytes = there ? BYTES : 0;
     if (BYTES == 16) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
     }
 }
 __device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT>
 __device__ inline void wait_all_but() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
-// A number as two that tensor cores can hold: 11 bits rounded to nearest, and the rest, whose last bits are ignored. Dekker's split needs three
-// operations of the floating-point units, which have nothing else to do; `cvt.rna.tf32` runs on the units that count addresses.
-// Beyond 2¹¹⁴ the product overflows; such a number stays whole, with the accuracy of tf32.
+// A number as two that tensor cores can hold: 11 bits rounded to nearest, and the rest, whose last bits they ignore, as they do those of
+// `large`. By integers, because they are exact: no assembler can fuse two roundings into one, after which nothing would be left of the rest.
 __device__ inline void split(float x, unsigned& large, unsigned& small) {
-    const float wide = x * 8193.0f;
-    const float rounded = wide - (wide - x);
-    large = __float_as_uint(rounded);
-    small = __float_as_uint(x - rounded);
+    large = __float_as_uint(x) + 0x1000u;
+    small = __float_as_uint(__fsub_rn(x, __uint_as_float(large & 0xffffe000u)));
 }
 
 __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -54,18 +51,39 @@ __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], const uns
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Copies a tile of `lines` lines of WIDTH neighbouring numbers each, from a matrix with `rows` lines of `columns`.
-template <int LINES, int WIDTH, int PITCH, int PIECE>
-__device__ inline void copy_tile(float* to, const float* from, int row, int column, int rows, int columns) {
-#pragma unroll
-    for (int i = 0; i < LINES * WIDTH / PIECE; i += PRODUCT_THREADS) {
-        const int at = (i + (int)threadIdx.x) * PIECE;
-        const int line = at / WIDTH, place = at % WIDTH;
-        const bool there = row + line < rows && column + place < columns;
-        const long long offset = there ? (long long)(row + line) * columns + column + place : 0;
-        copy_async<PIECE * 4>(to + line * PITCH + place, from + offset, there);
-    }
+// The same without a sum before it.
+__device__ inline void multiply_first(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
+
+// Copies tiles of LINES lines of WIDTH neighbouring numbers each, one after the other, from a matrix with lines of `columns`. A thread has
+// the same place in each tile.
+template <int LINES, int WIDTH, int PITCH, int PIECE>
+struct Copier {
+    // Lines that all threads copy at a time.
+    static constexpr int ROUND = PRODUCT_THREADS * PIECE / WIDTH;
+    const float* matrix;
+    const float* from;
+    int line, place;
+    unsigned own;
+
+    __device__ inline Copier(const float* matrix, int row, int column, int columns)
+        : matrix(matrix), line((int)threadIdx.x * PIECE / WIDTH), place((int)threadIdx.x * PIECE % WIDTH) {
+        from = matrix + (long long)(row + line) * columns + column + place;
+        own = 4 * (line * PITCH + place);
+    }
+
+    // `row` and `column` are where `from` is, and multiples of the tile's size where the matrix's size is one.
+    __device__ inline void copy(unsigned to, int row, int column, int rows, int columns) const {
+#pragma unroll
+        for (int i = 0; i < LINES; i += ROUND) {
+            const bool there = (rows % LINES == 0 || row + line + i < rows) && (columns % WIDTH == 0 || column + place < columns);
+            copy_async<PIECE * 4>(to + own + 4 * i * PITCH, there ? from + (long long)i * columns : matrix, there);
+        }
+    }
+};
 
 struct Product {
     int m, n, k;
@@ -95,20 +113,20 @@ __device__ inline void product_tile(const float* __restrict__ a, const float* __
     }
 
     const int steps = (shape.k_end - shape.k_begin + TILE_K - 1) / TILE_K;
+    const unsigned base = shared_address(shared);
+    Copier<LEFT_ACROSS ? TILE_K : TILE_M, LEFT_ACROSS ? TILE_M : TILE_K, LEFT_ACROSS ? ACROSS_K : ALONG_K, LEFT_VECTOR> left(
+        a, LEFT_ACROSS ? shape.k_begin : row, LEFT_ACROSS ? row : shape.k_begin, shape.left);
+    Copier<RIGHT_ACROSS ? TILE_N : TILE_K, RIGHT_ACROSS ? TILE_K : TILE_N, RIGHT_ACROSS ? ALONG_K : ACROSS_K, RIGHT_VECTOR> right(
+        b, RIGHT_ACROSS ? column : shape.k_begin, RIGHT_ACROSS ? shape.k_begin : column, shape.right);
     auto fetch = [&](int step) {
         if (step < steps) {
-            float* tile = shared + step % STAGES * 2 * TILE_FLOATS;
+            const unsigned tile = base + 4 * (step % STAGES * 2 * TILE_FLOATS);
             const int k = shape.k_begin + step * TILE_K;
-            if (LEFT_ACROSS) {
-                copy_tile<TILE_K, TILE_M, ACROSS_K, LEFT_VECTOR>(tile, a, k, row, shape.k_end, shape.left);
-            } else {
-                copy_tile<TILE_M, TILE_K, ALONG_K, LEFT_VECTOR>(tile, a, row, k, shape.m, shape.left);
-            }
-            if (RIGHT_ACROSS) {
-                copy_tile<TILE_N, TILE_K, ALONG_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, column, k, shape.n, shape.right);
-            } else {
-                copy_tile<TILE_K, TILE_N, ACROSS_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, k, column, shape.k_end, shape.right);
-            }
+            left.copy(tile, LEFT_ACROSS ? k : row, LEFT_ACROSS ? row : k, LEFT_ACROSS ? shape.k_end : shape.m, shape.left);
+            left.from += LEFT_ACROSS ? (long long)TILE_K * shape.left : TILE_K;
+            right.copy(tile + 4 * TILE_FLOATS, RIGHT_ACROSS ? column : k, RIGHT_ACROSS ? k : column,
+                RIGHT_ACROSS ? shape.n : shape.k_end, shape.right);
+            right.from += RIGHT_ACROSS ? TILE_K : (long long)TILE_K * shape.right;
         }
         commit();
     };
@@ -145,10 +163,10 @@ __device__ inline void product_tile(const float* __restrict__ a, const float* __
                     split(value, large_a[i], small_a[i]);
                 }
                 // The small ones first, while the sums are small.
-                float fresh[4][4] = {};
+                float fresh[4][4];
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {
-                    multiply(fresh[tile], small_a, large_b[tile]);
+                    multiply_first(fresh[tile], small_a, large_b[tile]);
                 }
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {

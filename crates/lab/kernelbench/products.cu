@@ -53,27 +53,44 @@ extern "C" __global__ void __launch_bounds__(256) together(const float* __restri
     c[at] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// A matrix and a vector: each block has a piece of four rows, so that few rows fill the device as well, and the vector is read once for all
-// four. 4 bytes a number of the matrix are the limit.
-#define LINES 4
+// A matrix and a vector: each block has a piece of eight rows, so that few rows fill the device as well, and the vector is read once for all
+// eight. 4 bytes a number of the matrix are the limit.
+#define LINES 8
 
-extern "C" __global__ void __launch_bounds__(256) with_vector(const float* __restrict__ a, const float* __restrict__ b,
+extern "C" __global__ void __launch_bounds__(256, 4) with_vector(const float* __restrict__ a, const float* __restrict__ b,
     float* __restrict__ parts) {
     __shared__ float scratch[WARP];
     const int row = blockIdx.x * LINES;
     const int begin = blockIdx.y * SPLIT, end = min(begin + SPLIT, DEPTH);
     float sums[LINES] = {};
-#pragma unroll 2
+#pragma unroll 1
     for (int at = begin + A_VECTOR * (int)threadIdx.x; at < end; at += A_VECTOR * 256) {
+#if A_VECTOR == 4
+        float4 v[LINES];
+#else
+        float v[LINES];
+#endif
 #pragma unroll
         for (int line = 0; line < LINES; line++) {
             // Beyond the last row it is read again, and not kept.
             const float* from = a + (long long)min(row + line, ROWS - 1) * DEPTH + at;
 #if A_VECTOR == 4
-            const float4 v = read4(from), w = *reinterpret_cast<const float4*>(b + at);
-            sums[line] += fmaf(v.x, w.x, v.y * w.y) + fmaf(v.z, w.z, v.w * w.w);
+            v[line] = read4(from);
 #else
-            sums[line] = fmaf(*from, b[at], sums[line]);
+            v[line] = *from;
+#endif
+        }
+#if A_VECTOR == 4
+        const float4 w = *reinterpret_cast<const float4*>(b + at);
+#else
+        const float w = b[at];
+#endif
+#pragma unroll
+        for (int line = 0; line < LINES; line++) {
+#if A_VECTOR == 4
+            sums[line] += fmaf(v[line].x, w.x, v[line].y * w.y) + fmaf(v[line].z, w.z, v[line].w * w.w);
+#else
+            sums[line] = fmaf(v[line], w, sums[line]);
 #endif
         }
     }

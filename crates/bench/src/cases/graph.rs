@@ -1,7 +1,7 @@
 //! The graph of a layer.
 
 use kinora_graph::{
-    DType, Graph, GraphBuilder, GraphError, Phase, Tensor, TensorType, ValueId,
+    DType, Graph, GraphBuilder, GraphError, Op, Phase, Tensor, TensorType, ValueId,
     op::{Activation, Attention, Conv, Mask, NormKind, STEP_COLUMNS, SamplerStep},
 };
 
@@ -85,6 +85,22 @@ impl Layer {
         self.graph.attention("attention", operands, &[], attention)
     }
 
+    /// The gradient of the queries, with those of keys and values as results beside it. Everything but the gradient of the attention's result
+    /// is known before the first step, and so is that result: a step is the gradients alone.
+    fn attention_backward(&mut self, shape: &[usize], op: Attention) -> Result<ValueId, GraphError> {
+        let mut forward = Vec::new();
+        for name in ["q", "k", "v"] {
+            forward.push(self.graph.input(name, TensorType::new(self.dtype, shape), Phase::Clip)?);
+        }
+        let op = Attention { log_sum_exp: true, ..op };
+        forward.extend(self.graph.node("attention", Op::Attention(op.clone()), &forward)?);
+        let dy = self.input("dy", shape)?;
+        let [dq, dk, dv] = self.graph.attention_backward("backward", &forward, dy, op)?;
+        self.graph.output("dk", dk)?;
+        self.graph.output("dv", dv)?;
+        Ok(dq)
+    }
+
     /// A sampler step on f32 latents, as a clip keeps them.
     fn sampler_step(&mut self, latents: &Latents) -> Result<ValueId, BenchError> {
         let &Latents { frames, height, width, channels } = latents;
@@ -136,6 +152,11 @@ impl Work {
                 };
                 let attention = Attention { mask, ..Attention::over_positions(heads, head) };
                 layer.attention([&queries, &keys], attention)?
+            }
+            Work::AttentionBackward { batch, heads, queries, head, causal } => {
+                let mask = if causal { Mask::Causal { diagonal: 0 } } else { Mask::None };
+                let attention = Attention { mask, ..Attention::over_positions(heads, head) };
+                layer.attention_backward(&[batch, queries, heads * head], attention)?
             }
             Work::GroupNorm { images, frames, height, width, channels, silu } => {
                 let kind = NormKind::Group { groups: GROUPS, frames };

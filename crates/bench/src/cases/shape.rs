@@ -59,6 +59,20 @@ pub enum Work {
         /// The most keys that a query sees, the last ones up to its own, over positions.
         window: Option<usize>,
     },
+    /// The gradients of attention over positions, from the result of an attention that ran before.
+    AttentionBackward {
+        /// Sequences.
+        batch: usize,
+        /// Heads.
+        heads: usize,
+        /// Queries and keys of a sequence.
+        queries: usize,
+        /// Channels of a head.
+        head: usize,
+        /// As for attention.
+        #[serde(default)]
+        causal: bool,
+    },
     /// Group norm, over the frames of a clip if there are several.
     GroupNorm {
         /// Images.
@@ -166,6 +180,7 @@ impl Work {
             Work::Conv(_) => "conv",
             Work::Linear { .. } => "linear",
             Work::Attention { .. } => "attention",
+            Work::AttentionBackward { .. } => "attention_backward",
             Work::GroupNorm { .. } | Work::LayerNorm(_) => "norm",
             Work::Add(_) | Work::Silu(_) | Work::Geglu(_) => "elementwise",
             Work::SamplerStep(_) => "sampler",
@@ -205,6 +220,13 @@ impl Work {
                     window: window.map(|window| less(window, 128)),
                 }
             }
+            Work::AttentionBackward { batch, heads, queries, head, causal } => Work::AttentionBackward {
+                batch: less(batch, 1),
+                heads: less(heads, 2),
+                queries: less(queries, 512),
+                head,
+                causal,
+            },
             Work::GroupNorm { images, frames, height, width, channels, silu } => Work::GroupNorm {
                 images: frames.max(less(images, 2)),
                 frames,
@@ -236,6 +258,9 @@ impl Work {
                 "kind": "attention", "heads": heads, "frames": clips.map_or(1, |_| queries), "causal": causal,
                 "sliding_window": window,
             }),
+            Work::AttentionBackward { heads, causal, .. } => {
+                json!({"kind": "attention_backward", "heads": heads, "causal": causal})
+            }
             Work::GroupNorm { frames, silu, .. } => json!({
                 "kind": "group_norm", "frames": frames, "silu": silu, "groups": GROUPS, "epsilon": EPSILON,
             }),

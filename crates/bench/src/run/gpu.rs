@@ -1,6 +1,6 @@
 //! A layer on a GPU, by the kernel that a network would run, or by every kernel that can run it.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kinora::device::OpenDeviceError;
 use kinora_cpu::CpuOps;
@@ -13,7 +13,7 @@ use kinora_cuda::{
     vendor::Libraries,
     workbench::{CallMemory, PreparedCall, Workbench},
 };
-use kinora_graph::{DType, Graph, Source, Tensor, TensorType};
+use kinora_graph::{DType, Graph, Phase, Source, Tensor, TensorType, Value};
 use kinora_runtime::{Backend, RunError, Tensors, Tuning};
 
 use super::{
@@ -294,13 +294,22 @@ impl ProgramLayer {
         numbers: &[Numbers],
         (bench, flush): (&Arc<Workbench>, &Arc<DeviceBuffer>),
     ) -> Result<ProgramLayer, BenchError> {
-        let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
+        let (mut parameters, mut clip, mut inputs) = (Tensors::new(), Tensors::new(), Tensors::new());
+        // What is known before the first step.
+        let graph = planned.graph();
+        let is_of_clip = |value: &&Value| matches!(value.source, Source::Input(Phase::Clip));
+        let values = graph.value_ids().map(|(_, value)| value);
+        let of_clip: BTreeSet<String> = values.filter(is_of_clip).map(|value| value.name.clone()).collect();
         for numbers in numbers {
-            let tensors = if numbers.is_weight { &mut parameters } else { &mut inputs };
+            let tensors = match numbers.is_weight {
+                true => &mut parameters,
+                false if of_clip.contains(&numbers.name) => &mut clip,
+                false => &mut inputs,
+            };
             tensors.insert(numbers.name.clone(), numbers.tensor()?);
         }
         let mut program = planned.load(device, &parameters)?;
-        program.run_clip(&Tensors::new())?;
+        program.run_clip(&clip)?;
         Ok(ProgramLayer { program, inputs, bench: bench.clone(), flush: flush.clone() })
     }
 }
@@ -359,11 +368,12 @@ mod tests {
                     })
                     .unwrap();
             }
-            // Weights that batch norm is folded into, and norms in front of products.
-            let folded_or_normed =
-                |name: &&String| ["batch_norm", "normed"].iter().any(|part| name.contains(part));
-            assert!(as_programs.iter().all(|name| folded_or_normed(&name)), "{as_programs:?}");
-            assert_eq!(as_programs.len(), 6);
+            // Weights that batch norm is folded into, norms in front of products, and gradients of an attention that runs before.
+            let is_expected = |name: &String| {
+                ["batch_norm", "normed", "attention_backward"].iter().any(|part| name.contains(part))
+            };
+            assert!(as_programs.iter().all(is_expected), "{as_programs:?}");
+            assert_eq!(as_programs.len(), 6 + 16);
         }
     }
 }

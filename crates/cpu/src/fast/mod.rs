@@ -75,6 +75,10 @@ pub(crate) fn run(
         attention::attention(isa, op, inputs, &outputs);
         return Ok(());
     }
+    if let Op::AttentionBackward(op) = op {
+        attention::attention_backward(isa, op, inputs, &outputs);
+        return Ok(());
+    }
     // Every other op has one result.
     let Some(output) = outputs.into_iter().next() else { return Ok(()) };
     match op {
@@ -121,7 +125,7 @@ pub(crate) fn run(
         Op::Cast(_) => cast::cast(isa, inputs, output),
         Op::Reshape(_) => arrange::copy(inputs, output),
         Op::TemporalBlend(op) => temporal::temporal_blend(isa, op, inputs, output),
-        Op::Attention(_) | Op::SamplerStep(_) | Op::Quantise(_) => {}
+        Op::Attention(_) | Op::AttentionBackward(_) | Op::SamplerStep(_) | Op::Quantise(_) => {}
     }
     Ok(())
 }

@@ -2,67 +2,157 @@
 
 use kinora_graph::{
     Shape, Tensor, TensorType,
-    op::{Attention, AttentionExtents, Mask},
+    op::{Attention, AttentionBackward, AttentionExtents, Mask},
 };
 
 use super::{activation::softmax_row, elements, integers, rounded};
 
 /// Softmax attention, over positions or over frames.
 pub(super) fn attention(op: &Attention, inputs: &[&Tensor], results: &[TensorType]) -> Vec<Tensor> {
-    let [q, k, v] = [0, 1, 2].map(|i| elements(inputs[i]));
-    let extents = op.extents(inputs[0].ty(), inputs[1].ty());
-    let visibility = Visibility {
-        op,
-        extents,
-        mask: op.mask_operand().map(|i| (inputs[i].shape(), elements(inputs[i]))),
-        key_lengths: op.key_lengths_operand().map(|i| integers(inputs[i])),
-        boundaries: op.boundary_operands().map(|operands| operands.map(|i| integers(inputs[i]))),
-    };
-    // The offset of a head's channels in an operand's row.
-    let first = |operand: usize, row: usize, head: usize| {
-        row * inputs[operand].shape()[2] + op.offsets[operand] + head * op.head_dim
-    };
+    let [y, sums] = Problem::new(op, inputs).attend([0, 1, 2].map(|i| elements(inputs[i])));
+    results.iter().zip([y, sums]).map(|(ty, values)| rounded(ty, &values)).collect()
+}
 
-    let mut y = vec![0.0; results[0].elements()];
-    let mut sums = vec![0.0; results.get(1).map_or(0, TensorType::elements)];
-    for batch in 0..extents.batch {
-        let key_batch = batch / (extents.batch / extents.key_batch);
-        for position in 0..extents.positions {
-            for query in 0..extents.queries {
-                // Over frames, a sequence's next element is all positions further on.
-                let query_row = (batch * extents.queries + query) * extents.positions + position;
-                let key_row = |key: usize| (key_batch * extents.keys + key) * extents.positions + position;
-                for head in 0..op.heads {
-                    // Hidden keys are skipped altogether: their contents, even NaN, are never read.
-                    let (mut seen, mut weights) = (Vec::new(), Vec::new());
-                    for key in 0..extents.keys {
-                        let Some(added) = visibility.of(batch, key_batch, head, query, key) else { continue };
-                        let first_q = first(0, query_row, head);
-                        let first_k = first(1, key_row(key), head);
-                        let mut product = 0.0;
-                        for c in 0..op.head_dim {
-                            product += q[first_q + c] * k[first_k + c];
-                        }
-                        seen.push(key);
-                        weights.push(product * f64::from(op.scale) + added);
-                    }
-                    if let Some(sum) = sums.get_mut(query_row * op.heads + head) {
-                        *sum = log_sum_exp(&weights);
-                    }
-                    softmax_row(&mut weights);
-                    for c in 0..op.head_dim {
-                        // Stays zero for a query that sees no key.
-                        let mut sum = 0.0;
-                        for (&key, weight) in seen.iter().zip(&weights) {
-                            sum += weight * v[first(2, key_row(key), head) + c];
-                        }
-                        y[query_row * op.heads * op.head_dim + head * op.head_dim + c] = sum;
+/// The gradients of an attention's queries, keys and values.
+pub(super) fn attention_backward(
+    op: &AttentionBackward,
+    inputs: &[&Tensor],
+    results: &[TensorType],
+) -> Vec<Tensor> {
+    let [q, k, v] = [0, 1, 2].map(|i| elements(inputs[i]));
+    let first = op.forward_operands();
+    let [y, log_sum_exp, dy] = [0, 1, 2].map(|i| elements(inputs[first + i]));
+    let gradients = Problem::new(&op.forward, inputs).gradients([q, k, v], [y, log_sum_exp, dy]);
+    results.iter().zip(gradients).map(|(ty, values)| rounded(ty, &values)).collect()
+}
+
+/// An attention, and where its operands' elements lie.
+struct Problem<'a> {
+    op: &'a Attention,
+    extents: AttentionExtents,
+    /// Channels of a row of q, k and v.
+    channels: [usize; 3],
+    visibility: Visibility<'a>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(op: &'a Attention, inputs: &[&'a Tensor]) -> Self {
+        Problem {
+            op,
+            extents: op.extents(inputs[0].ty(), inputs[1].ty()),
+            channels: [0, 1, 2].map(|i| inputs[i].shape()[2]),
+            visibility: Visibility::new(op, inputs),
+        }
+    }
+
+    /// The offset of a head's channels in a row of q, k or v.
+    fn first(&self, operand: usize, row: usize, head: usize) -> usize {
+        row * self.channels[operand] + self.op.offsets[operand] + head * self.op.head_dim
+    }
+
+    /// The same in what has the channels of the heads alone: results, and their gradients.
+    fn first_of_heads(&self, row: usize, head: usize) -> usize {
+        (row * self.op.heads + head) * self.op.head_dim
+    }
+
+    /// Rows of `rows` sequences of some length, at every position.
+    fn rows(&self, sequences: usize, length: usize) -> usize {
+        sequences * length * self.extents.positions
+    }
+
+    /// Calls `body` with each query of each sequence and head: with the batch elements of the query and of its keys, the position, the
+    /// query's number, its row and the head.
+    fn for_each_query(&self, mut body: impl FnMut([usize; 2], usize, usize, usize, usize)) {
+        let extents = self.extents;
+        for batch in 0..extents.batch {
+            let key_batch = batch / (extents.batch / extents.key_batch);
+            for position in 0..extents.positions {
+                for query in 0..extents.queries {
+                    // Over frames, a sequence's next element is all positions further on.
+                    let query_row = (batch * extents.queries + query) * extents.positions + position;
+                    for head in 0..self.op.heads {
+                        body([batch, key_batch], position, query, query_row, head);
                     }
                 }
             }
         }
     }
-    results.iter().zip([y, sums]).map(|(ty, values)| rounded(ty, &values)).collect()
+
+    fn key_row(&self, key_batch: usize, position: usize, key: usize) -> usize {
+        (key_batch * self.extents.keys + key) * self.extents.positions + position
+    }
+
+    /// The result, and the logarithms of the sums.
+    fn attend(&self, [q, k, v]: [Vec<f64>; 3]) -> [Vec<f64>; 2] {
+        let (op, extents) = (self.op, self.extents);
+        let queries = self.rows(extents.batch, extents.queries);
+        let mut y = vec![0.0; queries * op.heads * op.head_dim];
+        let mut sums = vec![0.0; queries * op.heads];
+        self.for_each_query(|[batch, key_batch], position, query, query_row, head| {
+            // Hidden keys are skipped altogether: their contents, even NaN, are never read.
+            let (mut seen, mut weights) = (Vec::new(), Vec::new());
+            for key in 0..extents.keys {
+                let Some(added) = self.visibility.of(batch, key_batch, head, query, key) else { continue };
+                let first_q = self.first(0, query_row, head);
+                let first_k = self.first(1, self.key_row(key_batch, position, key), head);
+                let mut product = 0.0;
+                for c in 0..op.head_dim {
+                    product += q[first_q + c] * k[first_k + c];
+                }
+                seen.push(key);
+                weights.push(product * f64::from(op.scale) + added);
+            }
+            sums[query_row * op.heads + head] = log_sum_exp(&weights);
+            softmax_row(&mut weights);
+            for c in 0..op.head_dim {
+                // Stays zero for a query that sees no key.
+                let mut sum = 0.0;
+                for (&key, weight) in seen.iter().zip(&weights) {
+                    sum += weight * v[self.first(2, self.key_row(key_batch, position, key), head) + c];
+                }
+                y[self.first_of_heads(query_row, head) + c] = sum;
+            }
+        });
+        [y, sums]
+    }
+
+    /// The gradients of q, k and v, from the results and the gradient of the first of them.
+    fn gradients(&self, [q, k, v]: [Vec<f64>; 3], [y, log_sum_exp, dy]: [Vec<f64>; 3]) -> [Vec<f64>; 3] {
+        let (op, extents) = (self.op, self.extents);
+        let scale = f64::from(op.scale);
+        let width = op.heads * op.head_dim;
+        let queries = self.rows(extents.batch, extents.queries);
+        let keys = self.rows(extents.key_batch, extents.keys);
+        let [mut dq, mut dk, mut dv] = [queries, keys, keys].map(|rows| vec![0.0; rows * width]);
+        self.for_each_query(|[batch, key_batch], position, query, query_row, head| {
+            let first_q = self.first(0, query_row, head);
+            let of_query = self.first_of_heads(query_row, head);
+            let mut of_results = 0.0;
+            for c in 0..op.head_dim {
+                of_results += dy[of_query + c] * y[of_query + c];
+            }
+            for key in 0..extents.keys {
+                // What is hidden is skipped altogether, as in the attention.
+                let Some(added) = self.visibility.of(batch, key_batch, head, query, key) else { continue };
+                let key_row = self.key_row(key_batch, position, key);
+                let (first_k, first_v) = (self.first(1, key_row, head), self.first(2, key_row, head));
+                let of_key = self.first_of_heads(key_row, head);
+                let (mut product, mut of_weight) = (0.0, 0.0);
+                for c in 0..op.head_dim {
+                    product += q[first_q + c] * k[first_k + c];
+                    of_weight += dy[of_query + c] * v[first_v + c];
+                }
+                let weight = (product * scale + added - log_sum_exp[query_row * op.heads + head]).exp();
+                let of_score = weight * (of_weight - of_results);
+                for c in 0..op.head_dim {
+                    dq[of_query + c] += scale * of_score * k[first_k + c];
+                    dk[of_key + c] += scale * of_score * q[first_q + c];
+                    dv[of_key + c] += weight * dy[of_query + c];
+                }
+            }
+        });
+        [dq, dk, dv]
+    }
 }
 
 /// The logarithm of the sum of exponentials, -∞ of none.
@@ -84,7 +174,18 @@ struct Visibility<'a> {
     boundaries: Option<[&'a [i32]; 2]>,
 }
 
-impl Visibility<'_> {
+impl<'a> Visibility<'a> {
+    /// That of an attention's operands, which may have others behind them.
+    fn new(op: &'a Attention, inputs: &[&'a Tensor]) -> Self {
+        Visibility {
+            op,
+            extents: op.extents(inputs[0].ty(), inputs[1].ty()),
+            mask: op.mask_operand().map(|i| (inputs[i].shape(), elements(inputs[i]))),
+            key_lengths: op.key_lengths_operand().map(|i| integers(inputs[i])),
+            boundaries: op.boundary_operands().map(|operands| operands.map(|i| integers(inputs[i]))),
+        }
+    }
+
     /// What is added to a key's score, or `None` if the key is hidden.
     fn of(&self, batch: usize, key_batch: usize, head: usize, query: usize, key: usize) -> Option<f64> {
         // A negative length hides all keys, one beyond the keys hides none.
@@ -391,5 +492,99 @@ mod tests {
         assert_eq!((y.dtype(), y.to_f32()), (DType::BF16, vec![520.0]));
         let one = run_one(Op::Slice(Slice { axis: 1, start: 1, len: 1 }), &[&k]);
         assert_eq!(attend(single(), &[&q, &one, &one]), one.to_f32());
+    }
+
+    /// Numbers from -1 to 1 that follow from a seed.
+    fn numbers(count: usize, seed: &mut u64) -> Vec<f64> {
+        let mut next = || {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 40) as f64 / f64::from(1u32 << 23) - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// The gradients against differences: what `Σ factor · y` becomes if one operand's element is a little larger and a little smaller.
+    #[test]
+    fn gradients_are_what_differences_tell() {
+        const STEP: f64 = 1e-5;
+        let lengths = Tensor::from_slice([2], &[4i32, 0]).unwrap();
+        let boundaries = [[0i32, 2, 5], [1, 3, 4]].map(|values| Tensor::from_slice([3], &values).unwrap());
+        let hidden: Vec<f32> =
+            (0..2 * 5 * 4).map(|i| if i % 3 == 1 { HIDDEN } else { 0.25 * i as f32 }).collect();
+        let seen: Vec<f32> = (0..2 * 5 * 4).map(|i| f32::from(u8::from(i % 3 != 1 && i / 4 != 2))).collect();
+        let additive = floats(&[1, 2, 5, 4], &hidden);
+        let boolean = floats(&[1, 2, 5, 4], &seen).cast(DType::U8);
+        let [q, k] = [[2, 5, 9], [2, 4, 8]].map(|shape| floats(&shape, &vec![0.0; shape.iter().product()]));
+        let shared = floats(&[1, 4, 8], &[0.0; 32]);
+        let base = Attention { scale: 0.7, offsets: [3, 1, 2], ..Attention::over_positions(2, 3) };
+        let window = Mask::SlidingWindow { diagonal: 1, window: 2 };
+        let over_frames = Attention { offsets: base.offsets, ..Attention::over_frames(2, 3, 2) };
+        let frames = [[4, 3, 9], [6, 3, 8]].map(|shape| floats(&shape, &vec![0.0; shape.iter().product()]));
+        let with = |mask| Attention { mask, ..base.clone() };
+        let cases: Vec<(Attention, Vec<&Tensor>)> = vec![
+            (base.clone(), vec![&q, &k, &k]),
+            (base.clone(), vec![&q, &shared, &shared]),
+            (with(Mask::Causal { diagonal: -1 }), vec![&q, &k, &k]),
+            (with(window), vec![&q, &k, &k]),
+            (with(Mask::Boolean), vec![&q, &k, &k, &boolean]),
+            (with(Mask::Additive), vec![&q, &shared, &shared, &additive]),
+            (Attention { key_lengths: true, ..with(Mask::None) }, vec![&q, &k, &k, &lengths]),
+            (
+                Attention { boundaries: true, ..with(Mask::Causal { diagonal: 0 }) },
+                vec![&q, &k, &k, &boundaries[0], &boundaries[1]],
+            ),
+            (over_frames.clone(), vec![&frames[0], &frames[1], &frames[1]]),
+            (Attention { mask: window, ..over_frames }, vec![&frames[0], &frames[1], &frames[1]]),
+        ];
+        let mut seed = 7;
+        for (op, inputs) in cases {
+            let problem = Problem::new(&op, &inputs);
+            let operands = [0, 1, 2].map(|i| numbers(inputs[i].shape().elements(), &mut seed));
+            let [y, sums] = problem.attend(operands.clone());
+            let factors = numbers(y.len(), &mut seed);
+            let gradients = problem.gradients(operands.clone(), [y, sums, factors.clone()]);
+            let value = |operands: [Vec<f64>; 3]| -> f64 {
+                let [y, _] = problem.attend(operands);
+                y.iter().zip(&factors).map(|(y, factor)| y * factor).sum()
+            };
+            let width = op.heads * op.head_dim;
+            for (operand, gradient) in gradients.iter().enumerate() {
+                let channels = problem.channels[operand];
+                for at in 0..operands[operand].len() {
+                    let moved = |step: f64| {
+                        let mut operands = operands.clone();
+                        operands[operand][at] += step;
+                        value(operands)
+                    };
+                    let difference = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+                    let channel = (at % channels).checked_sub(op.offsets[operand]).filter(|&c| c < width);
+                    // What is no head's has no part in the result.
+                    let exact = channel.map_or(0.0, |c| gradient[at / channels * width + c]);
+                    assert!(
+                        (difference - exact).abs() < 1e-9,
+                        "{op}: element {at} of operand {operand}: {exact}, and by differences {difference}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_of_hidden_keys_are_zero_whatever_they_hold() {
+        let nan = f32::NAN;
+        let (q, k) = (floats(&[1, 2, 1], &[1.0, nan]), floats(&[1, 3, 1], &[0.0, 0.0, nan]));
+        let v = floats(&[1, 3, 1], &[4.0, 8.0, nan]);
+        let mask = floats(&[1, 1, 2, 3], &[1.0, 1.0, 0.0, 0.0, 0.0, 0.0]).cast(DType::U8);
+        let forward = Attention { mask: Mask::Boolean, log_sum_exp: true, ..single() };
+        let op = Op::Attention(forward.clone());
+        let results = super::super::run("", &op, &[&q, &k, &v, &mask]).unwrap();
+        let dy = floats(&[1, 2, 1], &[1.0, nan]);
+        let backward = Op::AttentionBackward(AttentionBackward { forward });
+        let inputs = [&q, &k, &v, &mask, &results[0], &results[1], &dy];
+        let gradients = super::super::run("", &backward, &inputs).unwrap();
+        // Weights of a half; dS = ½ (4 - 6) and ½ (8 - 6).
+        assert_close(&gradients[0].to_f32(), &[0.0, 0.0]);
+        assert_close(&gradients[1].to_f32(), &[-1.0, 1.0, 0.0]);
+        assert_close(&gradients[2].to_f32(), &[0.5, 0.5, 0.0]);
     }
 }

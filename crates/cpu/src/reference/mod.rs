@@ -59,6 +59,7 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunE
         Op::Softmax => activation::softmax(inputs[0], ty),
         Op::Gate(op) => linear::gate(*op, inputs[0], ty),
         Op::Attention(op) => return Ok(attention::attention(op, inputs, &results)),
+        Op::AttentionBackward(op) => return Ok(attention::attention_backward(op, inputs, &results)),
         Op::Add => pointwise::broadcast(inputs, ty, |a, b| a + b),
         Op::Mul => pointwise::broadcast(inputs, ty, |a, b| a * b),
         Op::Scale(op) => pointwise::scale(*op, inputs[0], ty),

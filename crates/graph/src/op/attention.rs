@@ -179,9 +179,14 @@ impl Attention {
         self.boundaries.then_some([first, first + 1])
     }
 
-    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+    /// How many operands there are.
+    pub fn operands(&self) -> usize {
         let masks = usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths);
-        check::count(inputs, 3 + masks + 2 * usize::from(self.boundaries))?;
+        3 + masks + 2 * usize::from(self.boundaries)
+    }
+
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        check::count(inputs, self.operands())?;
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         check::at_least_one("heads", self.heads)?;
         check::at_least_one("head size", self.head_dim)?;
@@ -276,5 +281,65 @@ impl Attention {
         // Scores and the weighted sum: two products, each of a multiply and an add.
         let extents = [e.batch, e.positions, self.heads, e.queries, e.keys, self.head_dim, 4];
         saturating_product(&extents) as u64
+    }
+}
+
+/// The gradients of an [`Attention`]: what a small change of its queries, keys and values does to a sum of its results, each times a
+/// factor that is given.
+///
+/// Operands: those of the attention, as it has them; then its two results, `y` and `log_sum_exp`, and the factors, `dy`, of the type of
+/// `y`. With `P = exp(scores − log_sum_exp)` of the keys that a query sees, 0 of others, and a number for each query and head,
+/// `D = Σ dy · y` over the channels:
+///
+/// - `dV = Pᵀ · dy`
+/// - `dS = P ∘ (dy · Vᵀ − D)`
+/// - `dQ = scale · dS · K`
+/// - `dK = scale · dSᵀ · Q`
+///
+/// Results: `dQ [N, S, heads · head_dim]`, `dK` and `dV [Nk, T, heads · head_dim]`, of the types of q, k and v. Channels of packed
+/// operands that are not the heads' have no part in them. A key that serves several batch elements has the sum of their gradients; a
+/// query that sees no key, and a key that no query sees, has zeros. The gradient of a mask is not computed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionBackward {
+    /// The attention, which has its logarithms as a result.
+    pub forward: Attention,
+}
+
+impl AttentionBackward {
+    /// How many operands the attention has. The index of `y`; those of `log_sum_exp` and `dy` follow.
+    pub fn forward_operands(&self) -> usize {
+        self.forward.operands()
+    }
+
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        if !self.forward.log_sum_exp {
+            return Err(OpError::Attribute("gradients need the logarithms of the attention's sums".into()));
+        }
+        let first = self.forward_operands();
+        check::count(inputs, first + 3)?;
+        let (of_forward, [y, log_sum_exp, dy]) = inputs.split_at(first) else {
+            return Err(OpError::OperandCount { expected: first + 3, got: inputs.len() });
+        };
+        let results = self.forward.infer(of_forward)?;
+        for (name, operand, result) in
+            [("y", y, &results[0]), ("log_sum_exp", log_sum_exp, &results[1]), ("dy", dy, &results[0])]
+        {
+            check::dtype(
+                name,
+                operand,
+                result.dtype,
+                if name == "log_sum_exp" { "f32" } else { "q's type" },
+            )?;
+            check::shape(name, operand, &result.shape)?;
+        }
+        let width = self.forward.heads * self.forward.head_dim;
+        let gradient = |x: &TensorType| TensorType::new(x.dtype, [x.shape[0], x.shape[1], width]);
+        Ok(of_forward[..3].iter().map(|operand| gradient(operand)).collect())
+    }
+
+    pub(crate) fn flops(&self, inputs: &[&TensorType]) -> u64 {
+        // Scores and the gradients of the weights, and then those of q, k and v: five products for the attention's two.
+        (self.forward.flops(inputs) / 2).saturating_mul(5)
     }
 }

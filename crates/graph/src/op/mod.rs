@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use activation::Activation;
 pub use arrange::{Concat, Reshape, Slice};
-pub use attention::{Attention, AttentionExtents, Mask, SequenceAxis};
+pub use attention::{Attention, AttentionBackward, AttentionExtents, Mask, SequenceAxis};
 pub use conv::{Conv, LinearOperands};
 pub use embedding::TimestepEmbedding;
 pub use error::OpError;
@@ -61,6 +61,8 @@ pub enum Op {
     Gate(Gate),
     /// Softmax attention.
     Attention(Attention),
+    /// Its gradients.
+    AttentionBackward(AttentionBackward),
     /// Sum of two operands that broadcast together.
     Add,
     /// Product of two operands that broadcast together.
@@ -113,6 +115,7 @@ impl Op {
             Op::Softmax => pointwise::infer_softmax(inputs),
             Op::Gate(op) => op.infer(inputs),
             Op::Attention(op) => op.infer(inputs),
+            Op::AttentionBackward(op) => op.infer(inputs),
             Op::Add | Op::Mul => pointwise::infer_binary(inputs),
             Op::Scale(op) => op.infer(inputs),
             Op::Blend => pointwise::infer_blend(inputs),
@@ -147,6 +150,7 @@ impl Op {
             Op::Linear(op) => op.flops(inputs),
             Op::MatMul(op) => op.flops(inputs, outputs),
             Op::Attention(op) => op.flops(inputs),
+            Op::AttentionBackward(op) => op.flops(inputs),
             _ => 0,
         }
     }

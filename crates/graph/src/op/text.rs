@@ -29,6 +29,10 @@ impl Op {
                 SequenceAxis::Positions => "attention",
                 SequenceAxis::Frames { .. } => "temporal_attention",
             },
+            Op::AttentionBackward(op) => match op.forward.axis {
+                SequenceAxis::Positions => "attention_backward",
+                SequenceAxis::Frames { .. } => "temporal_attention_backward",
+            },
             Op::Add => "add",
             Op::Mul => "mul",
             Op::Scale(_) => "scale",
@@ -65,6 +69,7 @@ impl fmt::Display for Op {
             Op::Softmax => write!(f, "softmax"),
             Op::Gate(op) => write!(f, "gate {}", op.activation.name()),
             Op::Attention(op) => op.fmt(f),
+            Op::AttentionBackward(op) => write!(f, "gradients of {}", op.forward),
             Op::Add => write!(f, "add"),
             Op::Mul => write!(f, "mul"),
             Op::Scale(op) if op.offset == 0.0 => write!(f, "scale {}", op.factor),

@@ -17,14 +17,14 @@ use crate::simd::{Isa, Kernel, Simd};
 use crate::tasks;
 
 /// Rows of a block of queries: a multiple of the microkernel's rows on every instruction set.
-const QUERY_BLOCK: usize = 48;
+pub(super) const QUERY_BLOCK: usize = 48;
 
 /// Keys of a block, a multiple of the panel columns of every instruction set.
-const KEY_BLOCK: usize = 256;
+pub(super) const KEY_BLOCK: usize = 256;
 
 /// The most queries per task. The more there are, the less packing the keys matters: at a thousand it is a fiftieth of
 /// the work.
-const MOST_QUERIES: usize = 1008;
+pub(super) const MOST_QUERIES: usize = 1008;
 
 pub(super) fn run(isa: Isa, problem: &Problem<'_>) {
     let extents = problem.extents;
@@ -257,7 +257,7 @@ impl QueryBlock<'_> {
 
 /// `values *= factor`, for a whole number of vectors.
 #[inline(always)]
-fn scale<S: Simd>(simd: S, values: &mut [f32], factor: f32) {
+pub(super) fn scale<S: Simd>(simd: S, values: &mut [f32], factor: f32) {
     for values in values.chunks_exact_mut(S::LANES) {
         // SAFETY: `chunks_exact_mut` yields LANES values.
         unsafe {

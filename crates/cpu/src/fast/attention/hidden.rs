@@ -42,7 +42,7 @@ impl PackedValues<'_> {
         simd.reduce_sum(zero) != 0.0
     }
 
-    fn value(&self, key: usize, channel: usize) -> f32 {
+    pub(super) fn value(&self, key: usize, channel: usize) -> f32 {
         let panel = channel / self.columns;
         self.values[(panel * self.capacity + key) * self.columns + channel % self.columns]
     }

@@ -2,8 +2,9 @@
 //!
 //! Two paths share the reading of operands ([`operand`]), what a query sees ([`visibility`], [`hidden`]) and the
 //! softmax of a row ([`softmax`]): [`blocks`] takes sequences of any length with matrix products and an online softmax,
-//! [`frames`] takes the many short sequences of temporal attention.
+//! [`frames`] takes the many short sequences of temporal attention. [`backward`] has the gradients of both.
 
+mod backward;
 mod blocks;
 mod frames;
 mod hidden;
@@ -16,7 +17,7 @@ mod visibility;
 
 pub(super) use scratch::register_scratch;
 
-use kinora_graph::op::{Attention, AttentionExtents, SequenceAxis};
+use kinora_graph::op::{Attention, AttentionBackward, AttentionExtents, SequenceAxis};
 
 use self::operand::{Layout, Rows, RowsMut, Sequence};
 use self::visibility::Visibility;
@@ -34,6 +35,18 @@ pub(crate) fn attention(isa: Isa, op: &Attention, inputs: &[View<'_>], outputs: 
         SequenceAxis::Frames { .. } if short => frames::run(isa, &problem),
         _ => blocks::run(isa, &problem),
     }
+}
+
+/// Computes the gradients of an attention. The result does not depend on the number of threads.
+///
+/// The outputs overlap no operand.
+pub(crate) fn attention_backward(
+    isa: Isa,
+    op: &AttentionBackward,
+    inputs: &[View<'_>],
+    outputs: &[ViewMut<'_>],
+) {
+    backward::run(isa, &Problem::new(&op.forward, inputs, outputs));
 }
 
 /// An attention and its memory.
@@ -85,13 +98,18 @@ impl<'a> Problem<'a> {
     /// No other thread writes this query's meanwhile.
     unsafe fn write_log_sum_exp(&self, sequence: Sequence, query: usize, largest: f32, total: f32) {
         let Some(view) = self.outputs.get(1) else { return };
-        let AttentionExtents { queries, positions, .. } = self.extents;
-        let row = (sequence.batch * queries + query) * positions + sequence.position;
-        let at = row * self.op.heads + sequence.head;
+        let at = self.row_of_sums(sequence, query);
         assert!(at < view.ty().elements());
         let sum = if total == 0.0 { f32::NEG_INFINITY } else { largest + total.ln() };
         // SAFETY: the result is f32 and has the element, which is the caller's alone.
         unsafe { *view.ptr::<f32>().add(at) = sum };
+    }
+
+    /// Which element of the logarithms is a query's.
+    fn row_of_sums(&self, sequence: Sequence, query: usize) -> usize {
+        let AttentionExtents { queries, positions, .. } = self.extents;
+        let row = (sequence.batch * queries + query) * positions + sequence.position;
+        row * self.op.heads + sequence.head
     }
 
     fn visibility(&self, sequence: Sequence) -> Visibility<'a> {

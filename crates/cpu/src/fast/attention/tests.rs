@@ -1,9 +1,10 @@
 //! Every case against a plain f64 loop, for every instruction set, over an output that was all NaN.
 
-use kinora_graph::op::{Attention, Mask, SequenceAxis};
+use kinora_graph::op::{Attention, AttentionBackward, Mask, Op, SequenceAxis};
 use kinora_graph::{DType, Tensor, TensorType};
 
 use super::attention;
+use crate::fast::run_on_tensors;
 use crate::simd::Isa;
 use crate::testing::Random;
 use crate::view::{View, ViewMut};
@@ -472,6 +473,33 @@ fn the_number_of_threads_changes_no_bit() {
         assert_eq!(alone.first_non_finite(), None);
         for threads in [2, 5] {
             assert!(run(threads).bytes() == alone.bytes(), "{threads} threads, {:?}", case.op);
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit_of_gradients() {
+    let causal = Attention { mask: Mask::Causal { diagonal: 5 }, ..Attention::over_positions(1, 40) };
+    let cases = [
+        Case::new(Attention::over_positions(1, 40), [2, 700], [1, 300], 1),
+        Case::self_attention(causal, 1, 900),
+        Case::new(Attention::over_frames(2, 40, 7), [2, 7], [2, 7], 50),
+    ];
+    for case in cases {
+        let [y, sums] = case.run(Isa::detect(), DType::F32);
+        let dy = Random::new(5).tensor(DType::F32, y.shape(), 1.0);
+        let forward = Attention { log_sum_exp: true, ..case.op.clone() };
+        let op = Op::AttentionBackward(AttentionBackward { forward });
+        let operands: Vec<&Tensor> = case.inputs.iter().chain([&y, &sums, &dy]).collect();
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| run_on_tensors(Isa::detect(), "backward", &op, &operands).unwrap())
+        };
+        let alone = run(1);
+        assert!(alone.iter().all(|gradient| gradient.first_non_finite().is_none()));
+        for threads in [2, 5] {
+            let same = run(threads).iter().zip(&alone).all(|(x, alone)| x.bytes() == alone.bytes());
+            assert!(same, "{threads} threads, {op}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Attention: see `NOTES.md` beside this file for the kernels and what limits them.
 
+mod backward;
 mod flash;
 mod hopper;
 mod hopper_wide;
@@ -22,9 +23,11 @@ use crate::Chip;
 /// The family.
 pub const FAMILY: Family = Family { offer: implementations, in_place: |_, _| false };
 
-/// Every way to run an attention, the one to choose first; none for another op.
+/// Every way to run an attention or its gradients, the one to choose first; none for another op.
 fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
-    let Some(problem) = Problem::of(call).map(Arc::new) else { return Vec::new() };
+    let Some(problem) = Problem::of(call).map(Arc::new) else {
+        return backward::implementations(call, chip, set);
+    };
     let mut offered: Vec<Box<dyn Implementation>> = Vec::new();
     if set == KernelSet::Fused {
         offered.extend(Temporal::offered(&problem, chip).map(|temporal| Box::new(temporal) as _));

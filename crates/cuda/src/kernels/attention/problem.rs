@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The structs that kernels take, under the names that they have in `common/attention.cuh`.
-mod argument {
+pub(super) mod argument {
     use crate::launch::c_struct;
 
     c_struct! {
@@ -68,9 +68,15 @@ pub(super) struct Problem {
 impl Problem {
     /// The problem of a call; `None` if it is not an attention.
     pub(super) fn of(call: &Call<'_>) -> Option<Self> {
-        let (Op::Attention(op), [q, k, _, ..]) = (call.op, call.inputs) else { return None };
-        let inputs = call.inputs.iter().copied().cloned().collect();
-        Some(Problem { op: op.clone(), extents: op.extents(q, k), inputs })
+        let Op::Attention(op) = call.op else { return None };
+        Problem::of_operands(op, call.inputs)
+    }
+
+    /// The problem of an attention with these operands, which may have others behind them.
+    pub(super) fn of_operands(op: &Attention, inputs: &[&TensorType]) -> Option<Self> {
+        let [q, k, _, ..] = inputs else { return None };
+        let extents = op.extents(q, k);
+        Some(Problem { op: op.clone(), extents, inputs: inputs.iter().copied().cloned().collect() })
     }
 
     /// The type of an operand's elements.
@@ -136,10 +142,15 @@ impl Problem {
         places.inputs[operand].offset(self.op.offsets[operand] * self.dtype(operand).size())
     }
 
+    /// Where an operand lies, if there is one.
+    pub(super) fn optional(&self, places: &Places, operand: Option<usize>) -> DevicePointer {
+        operand.map_or(DevicePointer::NULL, |i| places.inputs[i])
+    }
+
     /// The arguments of every kernel, after tensor maps: `q, k, v, mask, key_lengths, query_boundaries, key_boundaries, y,
     /// log_sum_exp, problem`.
     pub(super) fn arguments(&self, places: &Places) -> Result<Vec<Argument>, CudaError> {
-        let optional = |operand: Option<usize>| operand.map_or(DevicePointer::NULL, |i| places.inputs[i]);
+        let optional = |operand: Option<usize>| self.optional(places, operand);
         Ok(arguments![
             self.address(places, 0),
             self.address(places, 1),

@@ -2,14 +2,16 @@
 
 use kinora_graph::{
     DType, Op, TensorType,
-    op::{Attention, Mask},
+    op::{Attention, AttentionBackward, Mask},
 };
 
 use super::implementations;
 use crate::kernels::in_place;
 use crate::{
     Architecture, Chip,
-    kernels::{Argument, Call, DevicePointer, Implementation, KernelSet, Launch, Places, TensorMap, testing},
+    kernels::{
+        Argument, Call, DevicePointer, Implementation, Kernel, KernelSet, Launch, Places, TensorMap, testing,
+    },
     launch::limits::SUMMED_EXTENT,
 };
 
@@ -536,5 +538,135 @@ fn hopper_spills_no_registers_whatever_hides_keys() {
         }
     }
     assert_eq!(kernels.len(), 2 * (3 + 2 + 1 + 1) + 2 * (2 + 1 + 1 + 1));
+    crate::testing::compile(HOPPER, &kernels);
+}
+
+/// The gradients of self-attention over positions.
+fn gradients(dtype: DType, [batch, sequence, heads, head_dim]: [usize; 4], change: Attention) -> Case {
+    let forward = Attention { log_sum_exp: true, heads, head_dim, ..change };
+    let shape = TensorType::new(dtype, [batch, sequence, heads * head_dim]);
+    let mut inputs = vec![shape.clone(); 3];
+    if forward.mask_operand().is_some() {
+        let dtype = if forward.mask == Mask::Boolean { DType::U8 } else { dtype };
+        inputs.push(TensorType::new(dtype, [1, 1, sequence, sequence]));
+    }
+    inputs.extend(forward.key_lengths.then(|| TensorType::new(DType::I32, [batch])));
+    if forward.boundaries {
+        inputs.extend(vec![TensorType::new(DType::I32, [3]); 2]);
+    }
+    let logarithms = TensorType::new(DType::F32, [batch, sequence, heads]);
+    inputs.extend([shape.clone(), logarithms, shape]);
+    Case { op: Op::AttentionBackward(AttentionBackward { forward }), inputs }
+}
+
+fn gradients_of_all(dtype: DType, extents: [usize; 4]) -> Case {
+    gradients(dtype, extents, Attention::over_positions(extents[2], extents[3]))
+}
+
+fn launches_of(case: &Case, way: &dyn Implementation) -> Vec<Launch> {
+    case.with_call(|call| way.launches(&testing::places(call.inputs.len(), 3)).unwrap())
+}
+
+#[test]
+fn gradients_go_to_the_tensor_cores_where_they_can() {
+    let case = gradients_of_all(DType::F16, [1, 4096, 16, 64]);
+    for architecture in Architecture::TESTED {
+        let names = case.names(architecture);
+        let first = if architecture == HOPPER { "backward hopper 128x64" } else { "backward 128x" };
+        assert!(names[0].starts_with(first), "{names:?}");
+        assert_eq!(names.last().unwrap(), "backward plain");
+    }
+    let baseline = case.offered(HOPPER, KernelSet::Baseline);
+    assert_eq!(baseline.iter().map(|offered| offered.name()).collect::<Vec<_>>(), ["backward plain"]);
+    // Few tiles: smaller ones give every multiprocessor something to do.
+    assert!(
+        gradients_of_all(DType::BF16, [1, 300, 4, 128]).names(Architecture::AMPERE)[0]
+            .starts_with("backward 32x")
+    );
+    let plain = |case: Case, architecture| assert_eq!(case.names(architecture), ["backward plain"]);
+    plain(gradients_of_all(DType::F32, [1, 64, 2, 64]), Architecture::TURING);
+    plain(gradients_of_all(DType::BF16, [1, 64, 2, 64]), Architecture::TURING);
+    plain(gradients_of_all(DType::F16, [1, 64, 2, 12]), HOPPER);
+    plain(gradients_of_all(DType::F16, [1, 64, 1, 264]), HOPPER);
+    plain(gradients_of_all(DType::F32, [1, 64, 1, 164]), HOPPER);
+}
+
+#[test]
+fn every_query_and_every_key_has_one_place_in_the_grids_of_gradients() {
+    let case = gradients_of_all(DType::F16, [3, 1000, 2, 256]);
+    let offered = case.offered(HOPPER, KernelSet::Fused);
+    for way in &offered {
+        let launches = launches_of(&case, &**way);
+        // For each query of each head a row of 16 bytes.
+        assert_eq!(way.workspace(), 3 * 2 * 1000 * 16);
+        for launch in &launches {
+            let bytes = testing::struct_bytes(launch, "Problem");
+            assert_eq!(i32::from_le_bytes(bytes[132..136].try_into().unwrap()), 1000);
+        }
+        let [rows, queries, keys] = &launches[..] else {
+            assert_eq!((way.name().as_str(), launches.len()), ("backward plain", 2));
+            assert_eq!(launches[1].grid[0], 2 * 6000 / 8);
+            continue;
+        };
+        assert_eq!(rows.grid[0], 6000 / 8);
+        let tile = number(queries, "QUERY_TILE");
+        assert_eq!(queries.grid[0] as usize, 6 * 1000usize.div_ceil(tile));
+        let (tile, slices) = (number(keys, "KEY_TILE"), number(keys, "SLICES"));
+        assert_eq!((keys.grid[0] as usize, slices), (6 * 1000usize.div_ceil(tile) * 2, 2));
+        let pointers = |launch: &Launch, range: std::ops::Range<usize>| launch.arguments[range].to_vec();
+        let [q, k, v, dy] = [0, 1, 2, 5].map(|i| Argument::Pointer(testing::place(i)));
+        let (none, room) = (DevicePointer::NULL.into(), Argument::Pointer(testing::WORKSPACE));
+        assert_eq!(pointers(keys, 0..6), [q, k, v, none, dy, room]);
+        let [dq, dk, dv] = [6, 7, 8].map(|i| Argument::Pointer(testing::place(i)));
+        assert_eq!(pointers(queries, 6..7), [dq]);
+        assert_eq!(pointers(keys, 6..8), [dk, dv]);
+    }
+    assert_eq!(offered.len(), 4);
+}
+
+#[test]
+fn without_queries_the_gradients_of_keys_are_still_written() {
+    let forward = Attention { log_sum_exp: true, ..Attention::over_positions(1, 64) };
+    let ty = |dtype, shape: [usize; 3]| TensorType::new(dtype, shape);
+    let (q, k) = (ty(DType::F16, [2, 0, 64]), ty(DType::F16, [2, 70, 64]));
+    let inputs = vec![q.clone(), k.clone(), k, q.clone(), ty(DType::F32, [2, 0, 1]), q];
+    let case = Case { op: Op::AttentionBackward(AttentionBackward { forward }), inputs };
+    for way in case.offered(HOPPER, KernelSet::Fused) {
+        assert_eq!(launches_of(&case, &*way).len(), 1);
+    }
+}
+
+#[test]
+fn gradients_spill_no_registers() {
+    for architecture in [Architecture::TURING, Architecture::AMPERE, HOPPER] {
+        let mut kernels = Vec::new();
+        for (dtype, heads) in [(DType::F16, &[64, 128, 160, 256][..]), (DType::F32, &[40, 64, 160])] {
+            for &head_dim in heads {
+                let case = gradients_of_all(dtype, [1, 2304, 2, head_dim]);
+                // Blocks of fewer rows have the same registers.
+                let offered = case.offered(architecture, KernelSet::Fused);
+                let kept = ["backward hopper", "backward 128x"];
+                for way in offered.iter().filter(|way| kept.iter().any(|name| way.name().starts_with(name))) {
+                    kernels.extend(launches_of(&case, &**way).into_iter().map(|launch| launch.kernel));
+                }
+            }
+        }
+        crate::testing::compile(architecture, &kernels);
+    }
+}
+
+/// What hides keys may take registers as well.
+#[test]
+fn gradients_with_masks_spill_no_registers_on_hopper() {
+    let mut kernels = Vec::new();
+    for mask in [Mask::Causal { diagonal: 0 }, Mask::Boolean, Mask::Additive] {
+        for head_dim in [64, 128] {
+            let op = Attention { mask, boundaries: true, ..Attention::over_positions(1, head_dim) };
+            let case = gradients(DType::BF16, [1, 641, 1, head_dim], op);
+            let offered = case.offered(HOPPER, KernelSet::Fused);
+            let launches = launches_of(&case, &*offered[0]);
+            kernels.extend(launches.into_iter().map(|launch| Kernel { hot: true, ..launch.kernel }));
+        }
+    }
     crate::testing::compile(HOPPER, &kernels);
 }

@@ -288,6 +288,56 @@ fn attention_over_positions() {
 }
 
 #[test]
+fn gradients_of_attention() {
+    let backward = |change: fn(&mut Attention)| {
+        let mut forward = Attention { log_sum_exp: true, ..Attention::over_positions(2, 4) };
+        change(&mut forward);
+        Op::AttentionBackward(AttentionBackward { forward })
+    };
+    let qkv = "f16[6,5,8] f16[2,3,8] f16[2,3,8]";
+    let results = "f16[6,5,8] f32[6,5,2] f16[6,5,8]";
+    accept(&[
+        (backward(|_| ()), &format!("{qkv} {results}"), "f16[6,5,8] f16[2,3,8] f16[2,3,8]"),
+        (
+            backward(|a| a.offsets = [1, 8, 16]),
+            "f32[1,5,9] f16[1,3,24] bf16[1,3,25] f32[1,5,8] f32[1,5,2] f32[1,5,8]",
+            "f32[1,5,8] f16[1,3,8] bf16[1,3,8]",
+        ),
+        (
+            backward(|a| (a.mask, a.key_lengths, a.boundaries) = (Mask::Boolean, true, true)),
+            &format!("{qkv} u8[6,1,5,3] i32[2] i32[4] i32[4] {results}"),
+            "f16[6,5,8] f16[2,3,8] f16[2,3,8]",
+        ),
+    ]);
+    refuse(&[
+        (
+            backward(|a| a.log_sum_exp = false),
+            &format!("{qkv} {results}"),
+            "gradients need the logarithms of the attention's sums",
+        ),
+        (backward(|_| ()), qkv, "takes 6 operands, got 3"),
+        (backward(|a| a.key_lengths = true), &format!("{qkv} {results}"), "takes 7 operands, got 6"),
+        (backward(|a| a.heads = 0), &format!("{qkv} {results}"), "heads must be at least 1"),
+        (backward(|_| ()), &format!("{qkv} f32[6,5,8] f32[6,5,2] f16[6,5,8]"), "y must be q's type, got f32"),
+        (
+            backward(|_| ()),
+            &format!("{qkv} f16[6,5,8] f16[6,5,2] f16[6,5,8]"),
+            "log_sum_exp must be f32, got f16",
+        ),
+        (
+            backward(|_| ()),
+            &format!("{qkv} f16[6,5,8] f32[6,5,8] f16[6,5,8]"),
+            "log_sum_exp must be [6, 5, 2], got [6, 5, 8]",
+        ),
+        (
+            backward(|_| ()),
+            &format!("{qkv} f16[6,5,8] f32[6,5,2] f16[6,3,8]"),
+            "dy must be [6, 5, 8], got [6, 3, 8]",
+        ),
+    ]);
+}
+
+#[test]
 fn attention_over_frames() {
     let frames = |boundaries| Op::Attention(Attention { boundaries, ..Attention::over_frames(2, 4, 3) });
     refuse(&[(

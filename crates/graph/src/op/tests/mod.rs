@@ -64,6 +64,11 @@ fn figures_of_huge_ops_saturate() {
     assert_eq!(flops(conv, &[&operands[0], &operands[1]]), u64::MAX);
     let sequence = &types("f16[1,1152921504606846976,1]")[0];
     assert_eq!(flops(Op::Attention(Attention::over_positions(1, 1)), &[sequence; 3]), u64::MAX);
+    // Five products of 2 heads, 3 queries, 4 keys and 8 channels.
+    let forward = Attention { log_sum_exp: true, ..Attention::over_positions(2, 8) };
+    let backward = Op::AttentionBackward(AttentionBackward { forward });
+    let [q, k, sums] = &types("f16[1,3,16] f16[1,4,16] f32[1,3,2]")[..] else { panic!("three types") };
+    assert_eq!(flops(backward, &[q, k, k, q, sums, q]), 5 * 2 * 2 * 3 * 4 * 8);
     // 2 · 3 · 4 · 5 and an empty one, exactly.
     let small = types("f32[3,4] f32[5,4] f32[0,4]");
     assert_eq!(flops(Op::Linear(Linear::default()), &[&small[0], &small[1]]), 120);
@@ -74,4 +79,15 @@ fn figures_of_huge_ops_saturate() {
 fn text_of_an_unchecked_op_does_not_overflow() {
     let slice = Op::Slice(Slice { axis: 0, start: usize::MAX, len: 2 });
     assert_eq!(slice.to_string(), "slice axis 0 18446744073709551615..18446744073709551615");
+}
+
+#[test]
+fn gradients_are_named_after_their_attention() {
+    let forward = Attention { log_sum_exp: true, ..Attention::over_positions(2, 4) };
+    let op = Op::AttentionBackward(AttentionBackward { forward });
+    assert_eq!(op.to_string(), "gradients of attention 2×4 log-sum-exp");
+    assert_eq!(op.kind(), "attention_backward");
+    let json = serde_json::to_string(&op).unwrap();
+    assert!(json.starts_with(r#"{"attention_backward":{"forward":{"heads":2,"#), "{json}");
+    assert_eq!(serde_json::from_str::<Op>(&json).unwrap(), op);
 }

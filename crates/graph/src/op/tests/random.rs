@@ -9,7 +9,7 @@ const EXTENTS: [usize; 12] =
     [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, usize::MAX / 2, usize::MAX / 2 + 1, usize::MAX];
 const NUMBERS: [f32; 8] = [1.0, 1.0, 1e-5, 0.0, -2.0, f32::MAX, f32::INFINITY, f32::NAN];
 /// How many kinds of op there are.
-const KINDS: u32 = 25;
+const KINDS: u32 = 27;
 
 /// A list of numbers from which an op and its operands are made. When it is used up, everything is the first choice.
 struct Choices(std::vec::IntoIter<u32>);
@@ -211,6 +211,17 @@ impl Choices {
         (Op::Attention(op), operands)
     }
 
+    fn attention_backward(&mut self) -> (Op, Vec<TensorType>) {
+        let (Op::Attention(mut forward), mut operands) = self.attention() else { unreachable!() };
+        forward.log_sum_exp = self.of(&[true, true, true, false]);
+        let inputs: Vec<&TensorType> = operands.iter().collect();
+        if let Ok(results) = Op::Attention(Attention { log_sum_exp: true, ..forward.clone() }).infer(&inputs)
+        {
+            operands.extend(results.iter().chain([&results[0]]).cloned());
+        }
+        (Op::AttentionBackward(AttentionBackward { forward }), operands)
+    }
+
     fn sampler(&mut self) -> (Op, Vec<TensorType>) {
         let op = SamplerStep {
             guided: self.flag(),
@@ -334,6 +345,7 @@ impl Choices {
                 let op = self.of(&[Quantise::Tensor { factor }, filters]);
                 (Op::Quantise(op), vec![self.ty(&[a, b])])
             }
+            25 => self.attention_backward(),
             _ => {
                 let op = TemporalBlend { threshold: self.of(&[None, Some(0.1), Some(0.0)]) };
                 let strength = TensorType::new(DType::F32, [1]);
