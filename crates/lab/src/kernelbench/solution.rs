@@ -27,6 +27,7 @@ const SHIPPED: &[(&str, &str)] = &[
     shipped!("common.cuh"),
     shipped!("convolution.cu"),
     shipped!("convolution.toml"),
+    shipped!("convolution_wide.cuh"),
     shipped!("depthwise.cu"),
     shipped!("depthwise.cuh"),
     shipped!("depthwise.toml"),
