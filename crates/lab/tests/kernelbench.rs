@@ -82,7 +82,7 @@ fn checks_in_plain_python() {
 fn known_cheats_do_not_pass() {
     let Some(python) = torch() else { return };
     // A task, the cheat, and what it must be accused of.
-    let cheats: [(u32, &str, &[&str]); 14] = [
+    let cheats: [(u32, &str, &[&str]); 16] = [
         (1, "zeros", &["the error is"]),
         (1, "stale", &["call 2", "the error is"]),
         (1, "unwritten", &["result 0"]),
@@ -93,6 +93,8 @@ fn known_cheats_do_not_pass() {
         (1, "later", &["work is left on another stream"]),
         (1, "lazy", &["not an ordinary tensor"]),
         (1, "timers", &["time.perf_counter was replaced"]),
+        (1, "harness", &["Timer.once was replaced"]),
+        (1, "tires", &["while timed", "the error is"]),
         (1, "searches", &["the error is"]),
         (1, "other_shape", &["it returns float32[4, 30000] instead of float32[8, 30000]"]),
         (2, "half", &["the error is"]),
@@ -142,6 +144,15 @@ fn an_honest_solution_passes_and_is_timed() {
     assert_eq!(result.rounds.len(), 5);
     assert!(result.speedup().is_some_and(|speedup| speedup > 0.0));
     assert!(page(&report).contains("honest") || page(&report).contains("1.py"));
+}
+
+/// Results that are looked up by what inputs hold make no run faster.
+#[test]
+fn timed_runs_have_inputs_of_their_own() {
+    let Some(python) = torch() else { return };
+    let result = module(&python, 1, "forgetful", 240);
+    assert_eq!(result.outcome, Outcome::Right, "{:?}", result.reasons);
+    assert!(result.timing.is_some_and(|timing| timing.runs > 5));
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub struct KernelBenchArgs {
     /// Keep the results in this file after each task; with --resume go on where it ends
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     save: Option<PathBuf>,
-    /// Take results from the file of --save for solutions that have not changed
+    /// Take results from the file of --save for solutions that have not changed, if they were run in the same way
     #[arg(long, requires = "save")]
     resume: bool,
     /// Tell what became slower or wrong since an earlier report

@@ -29,6 +29,35 @@ impl Nvcc {
     }
 }
 
+/// The options that a task may give, as far as they have to be followed by something. Others name programs that nvcc starts, or files that
+/// it writes, and a task may come from anywhere.
+const OPTIONS: [&str; 12] = [
+    "-D",
+    "-I",
+    "-U",
+    "--define-macro=",
+    "--include-path=",
+    "-std=",
+    "--std=",
+    "-maxrregcount=",
+    "--maxrregcount=",
+    "-fmad=",
+    "--fmad=",
+    "--undefine-macro=",
+];
+
+/// Those that stand alone.
+const FLAGS: [&str; 6] = ["-use_fast_math", "--use_fast_math", "-lineinfo", "-restrict", "--restrict", "-w"];
+
+/// The first option that is none of them.
+fn foreign(options: &[String]) -> Option<&String> {
+    let is_known = |option: &&String| {
+        let value = OPTIONS.iter().find_map(|known| option.strip_prefix(known));
+        value.is_some_and(|value| !value.is_empty()) || FLAGS.contains(&option.as_str())
+    };
+    options.iter().find(|option| !is_known(option))
+}
+
 impl CudaCompiler for Nvcc {
     /// The source goes to a folder of its own, so that what was changed in it (see `host_code`) is what is compiled. Host code and the
     /// host's headers are no trouble to this compiler.
@@ -38,6 +67,11 @@ impl CudaCompiler for Nvcc {
         _headers: &[(&str, &str)],
         request: &Request,
     ) -> Result<Compiled, CompileError> {
+        if let Some(option) = foreign(&request.options) {
+            return Err(CompileError::Compiler(format!(
+                "nvcc is not given {option}: a task's options may be -D, -I, -U, -std=, -maxrregcount=, -fmad=, -use_fast_math, -restrict, -lineinfo and -w"
+            )));
+        }
         let failed = |error: std::io::Error| CompileError::Compiler(format!("nvcc: {error}"));
         let folder = tempfile::tempdir().map_err(failed)?;
         let file = Path::new(&source.name).file_name().map_or("kernel.cu".into(), PathBuf::from);
@@ -71,5 +105,24 @@ impl CudaCompiler for Nvcc {
             log,
             notes: Vec::new(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_start_programs_or_write_files_are_refused() {
+        let of = |options: &[&str]| {
+            let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+            foreign(&options).cloned()
+        };
+        assert_eq!(of(&["-DTILE=64", "-Iinclude", "-std=c++20", "-use_fast_math", "-maxrregcount=64"]), None);
+        for refused in
+            ["-ccbin", "-ccbin=.", "-o", "--run", "-Xcompiler", "@file", "other.cu", "-D", "-restrict=x"]
+        {
+            assert_eq!(of(&["-DTILE=64", refused]).as_deref(), Some(refused));
+        }
     }
 }

@@ -7,12 +7,22 @@ use kinora_cuda::{
     driver::{Context, Device as Gpu, DeviceBuffer, Event, Module, PreparedLaunch, Stream},
     launch::DevicePointer,
 };
+use kinora_ptx::ChipSpec;
 
 use super::{Address, Device, ExecuteError, Launch, Launched, ModuleId};
 use crate::compile::Compiled;
 
 /// Several times the largest level-two cache.
 pub(crate) const FLUSH_BYTES: usize = 256 << 20;
+
+/// What is published of a GPU, if its name says which of the known chips it is.
+fn published(name: &str) -> Option<ChipSpec> {
+    let words: Vec<String> =
+        name.to_lowercase().split([' ', '-']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    // A GeForce has its chip's name in two words.
+    let joined = words.windows(2).map(<[String]>::concat);
+    joined.chain(words.iter().cloned()).find_map(|word| ChipSpec::named(&word))
+}
 
 /// A GPU.
 #[derive(Debug)]
@@ -38,6 +48,11 @@ impl GpuDevice {
     /// Its compute capability.
     pub fn capability(&self) -> (u32, u32) {
         self.gpu.info().capability
+    }
+
+    /// What is published of it, if it is one of the known chips.
+    pub fn published(&self) -> Option<ChipSpec> {
+        published(&self.gpu.info().name)
     }
 
     /// The milliseconds of launches, done together as often as asked for. Before each time the second-level cache is overwritten,
@@ -196,6 +211,29 @@ impl GpuDevice {
             Ok(())
         } else {
             Err(ExecuteError::Device(format!("no allocation holds {bytes} bytes at {address:#x}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chips_are_known_by_their_names() {
+        for (name, chip) in [
+            ("NVIDIA H200", Some("h200")),
+            ("NVIDIA H200 NVL", Some("h200")),
+            ("NVIDIA A100-SXM4-80GB", Some("a100")),
+            ("NVIDIA GeForce RTX 4090", Some("rtx4090")),
+            ("Tesla T4", Some("t4")),
+            // Others, whose names have one of those in them.
+            ("NVIDIA GH200 480GB", None),
+            ("NVIDIA T400 4GB", None),
+            ("", None),
+        ] {
+            let known = published(name).map(|chip| chip.name);
+            assert_eq!(known, chip.and_then(ChipSpec::named).map(|chip| chip.name), "{name}");
         }
     }
 }

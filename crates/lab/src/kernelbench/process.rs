@@ -2,10 +2,10 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
     thread,
     time::{Duration, Instant},
 };
@@ -43,6 +43,22 @@ pub fn unpack(folder: &Path) -> Result<(), KernelBenchError> {
         fs::write(&file, text).map_err(|source| KernelBenchError::file("write", &file, source))?;
     }
     Ok(())
+}
+
+/// The longest line that is believed: the PTX of a plan, or its launches, has a few megabytes.
+const MAX_LINE: u64 = 64 << 20;
+
+/// How long a worker that has closed the line may take to end: a crash is written down first.
+const GOING: Duration = Duration::from_secs(10);
+
+/// How many lines may wait to be read. A worker speaks only when it is asked.
+const MOST_LINES: usize = 4;
+
+/// The next line of a worker, if there is one that can be believed.
+fn line(output: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    output.take(MAX_LINE).read_line(&mut line).ok()?;
+    line.ends_with('\n').then_some(line)
 }
 
 /// A running worker.
@@ -88,10 +104,10 @@ impl Worker {
                 reason: "it has no standard input and output".to_owned(),
             });
         };
-        let (send, answers) = channel();
+        let (send, answers) = sync_channel(MOST_LINES);
         thread::spawn(move || {
-            for line in BufReader::new(output).lines() {
-                let Ok(line) = line else { break };
+            let mut output = BufReader::new(output);
+            while let Some(line) = line(&mut output) {
                 if send.send(line).is_err() {
                     break;
                 }
@@ -122,7 +138,7 @@ impl Worker {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.stopped()),
             };
-            let Ok(mut message) = serde_json::from_str::<Value>(&line) else { return Err(self.stopped()) };
+            let Ok(mut message) = serde_json::from_str::<Value>(&line) else { return Err(self.garbled()) };
             if message.get("ask").is_some() {
                 let answer = serve(&message).unwrap_or_else(|error| json!({"error": described(&error)}));
                 self.send(&answer)?;
@@ -138,8 +154,19 @@ impl Worker {
         writeln!(self.requests, "{message}").and_then(|()| self.requests.flush()).map_err(|_| self.stopped())
     }
 
-    /// Why it is gone: the end of what it said.
+    /// It says what is no message. A solution has the line within its reach.
+    fn garbled(&mut self) -> KernelBenchError {
+        self.end();
+        KernelBenchError::Stopped { role: self.role, reason: "its answer is not JSON".to_owned() }
+    }
+
+    /// Why it is gone: the end of what it said. One that has only closed the line is ended.
     fn stopped(&mut self) -> KernelBenchError {
+        let gone = Instant::now() + GOING;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < gone {
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.end();
         let status = self.process.wait().map(|status| status.to_string()).unwrap_or_default();
         let said = fs::read(&self.messages).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
@@ -176,4 +203,51 @@ pub fn described(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+mod tests {
+    use super::*;
+
+    /// A worker that is a script of the shell.
+    fn asked(script: &str, limit: Duration) -> Result<Value, KernelBenchError> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("worker.py"), script).unwrap();
+        let mut worker = Worker::start(Path::new("sh"), folder.path(), "solution", folder.path()).unwrap();
+        worker.ask(&json!({"do": "load"}), limit, |_| Ok(Value::Null))
+    }
+
+    #[test]
+    fn a_worker_that_talks_nonsense_is_ended() {
+        let long = Duration::from_secs(60);
+        assert_eq!(asked("read request; echo '{\"answer\": 7}'; sleep 60", long).unwrap(), 7);
+        for (script, said) in [
+            // What Python writes of an infinity is not JSON.
+            (
+                "read request; echo '{\"answer\": Infinity}'; sleep 60",
+                "the solution stopped: its answer is not JSON",
+            ),
+            (
+                "read request; echo out of memory >&2; exit 3",
+                "the solution stopped: out of memory (exit status: 3)",
+            ),
+            (
+                "read request; printf '\\377\\n'; echo not text >&2; exit 0",
+                "the solution stopped: not text (exit status: 0)",
+            ),
+        ] {
+            let started = Instant::now();
+            assert_eq!(asked(script, long).unwrap_err().to_string(), said);
+            assert!(started.elapsed() < long);
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept() {
+        assert_eq!(line(&mut &b"first\nsecond\nthi"[..]).as_deref(), Some("first\n"));
+        assert_eq!(line(&mut &b"thi"[..]), None);
+        let mut endless = BufReader::new(std::io::repeat(b'x'));
+        assert_eq!(line(&mut endless), None);
+    }
 }

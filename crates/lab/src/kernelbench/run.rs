@@ -82,8 +82,11 @@ pub struct Options {
 /// Elements that the inputs of a task that was made small have at most, unless its solution says what sizes fit.
 const SMALL: u64 = 20_000;
 
-/// With how many seeds inputs are drawn for timing.
-const TIMED_SETS: u64 = 2;
+/// The most timed runs. Each has inputs of its own, so that a result which was kept from an earlier one is of no use.
+const TIMED_RUNS: u64 = 100;
+
+/// Runs before them, which are not timed.
+const WARM_UP: u64 = 2;
 
 /// The checks of a solution: inputs from where, in new memory or at the addresses of the call before. A result that is looked up by
 /// an input's address is wrong in the second, one that was kept from an earlier call in all but the first.
@@ -184,8 +187,7 @@ impl Runner {
                 kept.and_then(|kept| kept.tasks.iter().find(|earlier| earlier.number == task.number));
             let unchanged = earlier.filter(|earlier| {
                 let known = matches!(&found, Ok(Some(now)) if now.fingerprint == earlier.fingerprint);
-                // What could not be run may have had a reason that is gone.
-                known && matches!(earlier.outcome, Outcome::Right | Outcome::Refused)
+                known && kept.is_some_and(|kept| self.answers(kept, earlier))
             });
             let result = match (unchanged, found) {
                 (Some(unchanged), _) => unchanged.clone(),
@@ -202,6 +204,28 @@ impl Runner {
             }
         }
         Ok(report)
+    }
+
+    /// Whether an earlier result is what would come out now. What could not be run may have had a reason that is gone.
+    fn answers(&self, kept: &Report, earlier: &TaskResult) -> bool {
+        let options = &self.options;
+        let shrunk = earlier.shrunk.as_object().is_some_and(|sizes| !sizes.is_empty());
+        let same = kept.level == options.level
+            && (kept.device == "cpu") == (options.device == Device::Cpu)
+            && shrunk == options.shrink;
+        let complete = options.baselines.iter().all(|way| {
+            let name = way.name();
+            earlier.baselines.contains_key(name) || earlier.baselines_failed.contains_key(name)
+        });
+        same && match earlier.outcome {
+            Outcome::Right => {
+                // Kernels in the simulator have a prediction instead of times.
+                (earlier.timing.is_none() || complete)
+                    && (earlier.timing.is_some() || !options.predict || earlier.predicted.is_some())
+            }
+            Outcome::Refused => true,
+            Outcome::Failed | Outcome::Missing => false,
+        }
     }
 
     fn task(&mut self, task: &Task, solution: &Solution) -> TaskResult {
@@ -297,7 +321,9 @@ impl Runner {
             result.reasons.extend(
                 texts(&called["findings"]).map(|found| format!("{place}: the simulator found {found}")),
             );
-            if called["results"].as_array().is_some_and(|results| !results.is_empty()) {
+            let returned = called["results"].as_array().is_some_and(|results| !results.is_empty());
+            // One that returns nothing and was accused of nothing is judged as well.
+            if returned || result.reasons.is_empty() {
                 let judged = judge(reference, &called["results"], limit, &serve)?;
                 match judged {
                     Ok(results) => {
@@ -314,11 +340,11 @@ impl Runner {
             }
         }
 
-        let seeds: Vec<u64> = (0..TIMED_SETS).map(|set| self.seed(task, 100 + set)).collect();
+        let seeds: Vec<u64> = (0..TIMED_RUNS + WARM_UP).map(|run| self.seed(task, 1000 + run)).collect();
         // The simulator's own speed says nothing.
         if !simulated {
             reference.ask(&json!({"do": "forget"}), limit, &serve)?;
-            let chosen = self.seed(task, 200) % TIMED_SETS;
+            let chosen = self.seed(task, 200) % TIMED_RUNS;
             let time = json!({"do": "time", "seeds": seeds, "judged": chosen});
             let timed = candidate.ask(&time, limit, &serve)?;
             result.reasons.extend(texts(&timed["wrong"]).map(|wrong| format!("while timed: {wrong}")));
@@ -329,9 +355,11 @@ impl Runner {
                     timing.hidden
                 ));
             }
+            // A slow solution has fewer runs: then the last one is judged.
+            let judged = chosen.min(TIMED_RUNS.min(u64::from(timing.runs)).saturating_sub(1));
             result.timing = Some(timing);
             let round =
-                json!({"do": "round", "seed": seeds[chosen as usize], "distribution": "own", "tf32": false});
+                json!({"do": "round", "seed": seeds[judged as usize], "distribution": "own", "tf32": false});
             reference.ask(&round, limit, &serve)?;
             match judge(reference, &timed["results"], limit, &serve)? {
                 Ok(results) => {
@@ -445,4 +473,49 @@ pub fn writable(file: &Path) -> Result<(), KernelBenchError> {
     fs::write(&beside, "")
         .and_then(|()| fs::remove_file(&beside))
         .map_err(|source| KernelBenchError::file("write", file, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::report::tests::{report, task},
+        *,
+    };
+
+    #[test]
+    fn only_results_of_the_same_run_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let level = folder.path().join("level1");
+        fs::create_dir(&level).unwrap();
+        fs::write(level.join("1_Task.py"), "").unwrap();
+        let runner = |change: fn(&mut Options)| {
+            let mut options = Options {
+                folder: folder.path().to_owned(),
+                level: 1,
+                only: Vec::new(),
+                device: Device::Cuda,
+                solutions: None,
+                baselines: vec![Baseline::Eager],
+                shrink: false,
+                predict: false,
+                chip: ChipSpec::h200(),
+                python: PathBuf::from("python3"),
+                seconds: 1,
+                seed: 0,
+            };
+            change(&mut options);
+            Runner::new(options).unwrap()
+        };
+        let kept = report(vec![
+            task(1, Outcome::Right, 1.0, 2.0, 2.0),
+            task(2, Outcome::Failed, 1.0, 2.0, 2.0),
+            TaskResult { shrunk: json!({"n": 4}), ..task(3, Outcome::Right, 1.0, 2.0, 2.0) },
+        ]);
+        let answered =
+            |runner: &Runner| kept.tasks.iter().map(|task| runner.answers(&kept, task)).collect::<Vec<_>>();
+        assert_eq!(answered(&runner(|_| {})), [true, false, false]);
+        assert_eq!(answered(&runner(|options| options.shrink = true)), [false, false, true]);
+        assert_eq!(answered(&runner(|options| options.device = Device::Cpu)), [false; 3]);
+        assert_eq!(answered(&runner(|options| options.baselines = vec![Baseline::MaxAutotune])), [false; 3]);
+    }
 }

@@ -1,6 +1,7 @@
 //! Solutions: a Python module with `ModelNew`, or a CUDA source with a declaration of what it needs and launches.
 
 use std::{
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -21,9 +22,12 @@ const SHIPPED: &[(&str, &str)] = &[
     shipped!("attention.toml"),
     shipped!("axis.cu"),
     shipped!("axis.toml"),
+    shipped!("channels.cu"),
+    shipped!("channels.toml"),
     shipped!("common.cuh"),
     shipped!("convolution.cu"),
     shipped!("convolution.toml"),
+    shipped!("convolution_wide.cuh"),
     shipped!("depthwise.cu"),
     shipped!("depthwise.cuh"),
     shipped!("depthwise.toml"),
@@ -121,6 +125,7 @@ fn cuda(folder: &Path, table: &Value, mut own: Value, name: String) -> Result<So
     let text = read(&source)?;
     let shrink =
         own.as_object_mut().and_then(|own| own.remove("shrink")).or_else(|| table.get("shrink").cloned());
+    let headers = headers(folder, &text)?;
     let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     let (declared, given) = (table.to_string(), own.to_string());
     Ok(Solution {
@@ -129,8 +134,29 @@ fn cuda(folder: &Path, table: &Value, mut own: Value, name: String) -> Result<So
         name,
         is_cuda: true,
         shrink,
-        fingerprint: fingerprint(&[&text, &declared, &given]),
+        fingerprint: fingerprint(&[&text, &declared, &given, &headers]),
     })
+}
+
+/// The texts of the files beside a source that it includes, or that these include. What is not there is the system's, or the compiler's to
+/// miss.
+fn headers(folder: &Path, source: &str) -> Result<String, KernelBenchError> {
+    let (mut seen, mut waiting, mut all) = (HashSet::new(), vec![source.to_owned()], String::new());
+    while let Some(text) = waiting.pop() {
+        for line in text.lines() {
+            let quoted = line.trim_start().strip_prefix("#include").map(str::trim_start);
+            let name = quoted.and_then(|rest| rest.strip_prefix('"')?.split('"').next());
+            let Some(name) = name.filter(|name| seen.insert((*name).to_owned())) else { continue };
+            let file = folder.join(name);
+            if file.is_file() {
+                let text = read(&file)?;
+                all += &text;
+                all.push('\0');
+                waiting.push(text);
+            }
+        }
+    }
+    Ok(all)
 }
 
 fn read(file: &PathBuf) -> Result<String, KernelBenchError> {
@@ -153,6 +179,15 @@ fn fingerprint(texts: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_file_is_shipped() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernelbench");
+        for entry in fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(name == "README.md" || SHIPPED.iter().any(|(shipped, _)| *shipped == name), "{name}");
+        }
+    }
 
     #[test]
     fn every_task_of_level_1_has_a_solution_of_ours() {
@@ -184,6 +219,13 @@ mod tests {
         // A kernel that was changed is another solution.
         write("4.cu", "// second");
         assert_ne!(first.fingerprint, found(4).unwrap().fingerprint);
+        // So is one whose header was changed, or a header of that.
+        write("4.cu", "#include \"outer.cuh\"\n");
+        write("outer.cuh", "#include \"inner.cuh\"\n#include \"outer.cuh\"\n");
+        write("inner.cuh", "#define TILE 1");
+        let before = found(4).unwrap().fingerprint;
+        write("inner.cuh", "#define TILE 2");
+        assert_ne!(before, found(4).unwrap().fingerprint);
         assert_eq!(found(5), None);
         fs::remove_file(folder.path().join("4.cu")).unwrap();
         assert!(solution(folder.path(), 1, 4).unwrap_err().to_string().contains("cannot read"));

@@ -461,8 +461,7 @@ mod on_gpu {
         let mut device = GpuDevice::open(ordinal)?;
         examination.device = device.name();
         examination.measured = true;
-        // A published rate is known of a chip by its name alone.
-        examination.memory_rate = known_rate(&examination.device);
+        examination.memory_rate = device.published().map(|chip| chip.memory.dram_bytes);
         let placed = Placed::new(&mut device, matrix, &numbers.x)?;
         for &variant in variants {
             let mut result = KernelResult::new(variant);
@@ -491,12 +490,6 @@ mod on_gpu {
             examination.kernels.push(result);
         }
         peers(examination, matrix, numbers, settings, &mut device, &placed)
-    }
-
-    fn known_rate(device: &str) -> Option<f64> {
-        let device = device.to_lowercase().replace(' ', "");
-        let name = ChipSpec::NAMES.iter().find(|name| device.contains(*name))?;
-        ChipSpec::named(name).map(|chip| chip.memory.dram_bytes)
     }
 
     fn median(mut milliseconds: Vec<f32>) -> f64 {
@@ -558,6 +551,12 @@ mod on_gpu {
                 let times = device.time_work(settings.repeats, |_, _| unsafe { product.enqueue() })?;
                 peer.seconds = Some(median(times));
                 if product.can_preprocess() {
+                    // The library loads its code at the first call, which is no part of an analysis.
+                    let other = library.prepare(&operands, algorithm).map_err(refused)?;
+                    // SAFETY: as above.
+                    unsafe { other.preprocess().map_err(refused)? };
+                    stream.synchronise().map_err(refused)?;
+                    drop(other);
                     // SAFETY: as above.
                     let times = device.time_work(1, |_, _| unsafe { product.preprocess() })?;
                     peer.preprocessing_seconds = Some(median(times));

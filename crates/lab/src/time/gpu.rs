@@ -224,7 +224,8 @@ fn measure(
         range: Some(range(&times)),
         samples: times.len(),
         launches: Vec::new(),
-        roofline: roofline(task, &options.chip, seconds),
+        // Its own limits, not those of the chip that is simulated.
+        roofline: gpu.published().and_then(|chip| roofline(task, &chip, seconds)),
         notes,
     };
     Ok((time, sets.into_iter().map(|(case, _)| case.given).collect()))

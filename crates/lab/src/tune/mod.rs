@@ -256,11 +256,37 @@ impl Tuning {
         }
         match self.best() {
             Some(best) => {
-                let by = if best.measured.is_some() { "measured" } else { "predicted" };
-                let _ = writeln!(text, "best, as {by} on {}: {}", self.chip, shown(best));
+                // The GPU that was measured need not be the chip that predictions are for.
+                let by = match best.measured {
+                    Some(_) => "measured".to_owned(),
+                    None => format!("predicted on {}", self.chip),
+                };
+                let _ = writeln!(text, "best, as {by}: {}", shown(best));
             }
             None => text += "no variant is right\n",
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_is_not_said_to_be_of_the_simulated_chip() {
+        let variant = |measured| Variant {
+            choice: [("TILE".to_owned(), 64)].into(),
+            predicted: Some(2e-6),
+            measured,
+            right: Some(true),
+            problem: None,
+        };
+        let text = |measured| {
+            let (task, chip, key) = ("t".to_owned(), "H200".to_owned(), String::new());
+            Tuning { task, chip, key, variants: vec![variant(measured)], done: true }.text()
+        };
+        assert!(text(Some(3e-6)).ends_with("\nbest, as measured: TILE=64\n"), "{}", text(Some(3e-6)));
+        assert!(text(None).ends_with("\nbest, as predicted on H200: TILE=64\n"), "{}", text(None));
     }
 }

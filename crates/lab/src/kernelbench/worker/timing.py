@@ -1,4 +1,4 @@
-"""How long calls take: inputs in turns, the L2 cache flushed before each, medians of single runs.
+"""How long calls take: fresh inputs and a flushed L2 cache for each, medians of single runs.
 
 The host's clock is beside the device's.
 """
@@ -81,22 +81,34 @@ class Timer:
         self.wait()
         return max(0.0, (1e3 * (self.now() - begin) - seen) / count)
 
-    def measure(self, run, sets, seconds=2.0, most=100):
-        """The median of single runs with their spread; the last result for each set of inputs is kept to be checked."""
+    def measure(self, run, draw, seeds, judged=0, seconds=2.0):
+        """The median of single runs with their spread, and the result of run number `judged`, or of the last one.
+
+        Every run has inputs of its own: what is kept from an earlier one is of no use. The last two seeds warm up.
+        """
         with torch.no_grad():
+            sets = [draw(seed) for seed in seeds[-2:]]
             for inputs in sets:
                 run(inputs)
-            if self.cuda:
-                self.wait()
+            del sets, inputs
             first = self.clocks.now() if self.cuda else {}
-            times, results = [], [None] * len(sets)
+            times, kept, inputs = [], None, None
             begin = self.now()
-            while len(times) < most and (len(times) < 5 or self.now() - begin < seconds):
-                which = len(times) % len(sets)
-                results[which] = None
-                spent, results[which] = self.once(run, sets[which])
+            for number, seed in enumerate(seeds[:-2]):
+                if number >= 5 and self.now() - begin >= seconds:
+                    break
+                # One set at a time has to fit.
+                inputs = None
+                inputs = draw(seed)
+                if self.cuda:
+                    self.wait()
+                spent, result = self.once(run, inputs)
                 times.append(spent)
-            hidden = self.hidden(run, sets, statistics.median(times))
+                if number <= judged:
+                    kept = result
+                del result
+            inputs = None
+            hidden = self.hidden(run, [draw(seed) for seed in seeds[-2:]], statistics.median(times))
         ordered = sorted(times)
         return {
             "median": statistics.median(times),
@@ -105,4 +117,4 @@ class Timer:
             "runs": len(times),
             "hidden": hidden,
             "clocks": [first, self.clocks.now()] if self.cuda else [],
-        }, results
+        }, kept
