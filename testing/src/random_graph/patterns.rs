@@ -79,22 +79,7 @@ impl Generator<'_, '_> {
         let extra = self.visibility(&name, [q, k], &op)?;
         op.log_sum_exp = self.choices.below(4) == 3;
         let inputs: Vec<ValueId> = [q, k, v].into_iter().chain(extra).collect();
-        let results = self.g.node(&name, Op::Attention(op.clone()), &inputs)?;
-        // If queries see a single key, the gradients of their scores are nothing but rounding, which no bar fits.
-        let sees_several = matches!(op.mask, Mask::None | Mask::Additive)
-            && !(op.key_lengths || op.boundaries)
-            && op.extents(self.g.ty(q), self.g.ty(k)).keys > 1;
-        if op.log_sum_exp && sees_several && self.choices.yes() {
-            self.kinds.push("attention backward");
-            // The queries are as good a gradient as any.
-            let forward: Vec<ValueId> = inputs.iter().chain(&results).copied().collect();
-            let gradients = self.g.attention_backward(&format!("{name}.backward"), &forward, q, op)?;
-            // A step along them, as a result.
-            for ((gradient, from), of) in gradients.into_iter().zip([q, k, v]).zip(["q", "k", "v"]) {
-                let moved = self.g.add(&format!("{name}.moved_{of}"), from, gradient)?;
-                self.g.output(&format!("{name}.moved_{of}"), moved)?;
-            }
-        }
+        let results = self.g.node(&name, Op::Attention(op), &inputs)?;
         if let Some(&sums) = results.get(1) {
             self.kinds.push("log-sum-exp");
             self.g.output(&format!("{name}.sums"), sums)?;
