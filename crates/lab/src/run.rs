@@ -1,5 +1,7 @@
 //! A task from its source to its outcome.
 
+use std::path::Path;
+
 use kinora_ptx::{Calibration, Checks, ChipSpec, Finding, FindingKind};
 
 use crate::{
@@ -18,6 +20,9 @@ use crate::{
 
 /// Warp instructions after which a launch counts as endless: some seconds.
 pub const STEPS: u64 = 100_000_000;
+
+/// What is said of results that are wrong only if sums and products are contracted.
+const CONTRACTED: &str = " if the assembler contracts `x * y + z` into one fused multiply-add, as it may";
 
 /// Whether a GPU is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -247,11 +252,12 @@ fn simulate(subject: &Subject<'_>, options: &Options, outcome: &mut Outcome, obs
         simulated: true,
         sizes: Vec::new(),
     };
+    let contracted = if options.quick { None } else { contracted(subject, options) };
     for (number, sizes) in task.sizes.iter().take(count).enumerate() {
         let mut stage = |what: &'static str, part: usize| {
-            observe(&Stage { what, sizes: Some(sizes.clone()), done: 4 * number + part, total: 4 * count });
+            observe(&Stage { what, sizes: Some(sizes.clone()), done: 5 * number + part, total: 5 * count });
         };
-        device.sizes.push(simulate_size(subject, options, sizes, &mut stage));
+        device.sizes.push(simulate_size(subject, options, sizes, contracted.as_deref(), &mut stage));
         if device.sizes.last().is_some_and(is_endless) && number + 1 < count {
             outcome.notes.push("the other sizes were not run, because this one did not end".to_owned());
             break;
@@ -260,10 +266,40 @@ fn simulate(subject: &Subject<'_>, options: &Options, outcome: &mut Outcome, obs
     outcome.devices.push(device);
 }
 
+/// Where the assembler may contract sums and products of the kernels, in words; `None` if nowhere.
+fn contracted(subject: &Subject<'_>, options: &Options) -> Option<String> {
+    /// How many lines are named.
+    const MOST: usize = 3;
+    let checks = Checks { contract: true, ..Checks::default() };
+    let mut device = SimulatedDevice::new(options.chip.clone(), checks);
+    let module = device.load(&subject.code).ok()?;
+    let module = device.module(module)?;
+    let mut lines = Vec::new();
+    for kernel in &subject.kernels {
+        for (source, ptx) in module.contractions(kernel).ok()? {
+            let line = match source {
+                Some(source) => {
+                    let file = Path::new(&source.file).file_name().unwrap_or_default();
+                    format!("{}:{}", file.display(), source.line)
+                }
+                None => format!("line {ptx} of the PTX"),
+            };
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    let others = lines.len().saturating_sub(MOST);
+    lines.truncate(MOST);
+    let more = if others > 0 { format!(" and {others} other lines") } else { String::new() };
+    (!lines.is_empty()).then(|| lines.join(", ") + &more)
+}
+
 fn simulate_size(
     subject: &Subject<'_>,
     options: &Options,
     sizes: &Sizes,
+    contracted: Option<&str>,
     stage: &mut dyn FnMut(&'static str, usize),
 ) -> SizeOutcome {
     let task = subject.task;
@@ -276,11 +312,12 @@ fn simulate_size(
         launches: Vec::new(),
         deterministic: None,
     };
-    let simulated = |races: bool| {
-        let steps = options.steps.or(task.steps).unwrap_or(STEPS);
-        let checks = Checks { races, nonfinite: options.nonfinite, steps, ..Checks::default() };
-        SimulatedDevice::new(options.chip.clone(), checks)
+    let checks = Checks {
+        nonfinite: options.nonfinite,
+        steps: options.steps.or(task.steps).unwrap_or(STEPS),
+        ..Checks::default()
     };
+    let simulated = |races: bool| SimulatedDevice::new(options.chip.clone(), Checks { races, ..checks });
     let once = |device: &mut dyn Device, scope: &Scope, case: &Case, manner: Manner| {
         attempt(task, scope, (&subject.code, &subject.kernels), device, &case.given, manner, &mut |_, _| {})
     };
@@ -358,6 +395,29 @@ fn simulate_size(
                 report_findings(&ran, &mut found);
                 let place = format!(" in the place of {}", task.buffers[input].name);
                 judge(task, &scope, &first, &ran, &mut found, &place);
+            }
+        }
+    }
+    if let Some(lines) = contracted.filter(|_| found.problems.is_empty() && first.expected.is_some()) {
+        stage("contracted", 4);
+        let checks = Checks { races: false, contract: true, ..checks };
+        let mut device = SimulatedDevice::new(options.chip.clone(), checks);
+        match once(&mut device, &scope, &first, Manner { poison: Some(0xFF), alias: None }) {
+            Err(error) => return with(found, of_device(&error)),
+            Ok(ran) => {
+                report_findings(&ran, &mut found);
+                judge(task, &scope, &first, &ran, &mut found, CONTRACTED);
+                let instead = match subject.code.compiler {
+                    Some(_) => "__fmul_rn, __fadd_rn or --fmad=false",
+                    None => "mul.rn and add.rn",
+                };
+                for problem in &mut found.problems {
+                    if !problem.message.contains(CONTRACTED) {
+                        problem.message += CONTRACTED;
+                    }
+                    problem.message +=
+                        &format!("; use {instead} where the rounding between matters, such as at {lines}");
+                }
             }
         }
     }

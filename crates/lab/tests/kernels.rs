@@ -155,6 +155,101 @@ fn a_kernel_that_is_wrong_at_an_odd_size_alone_is_found_there() {
     assert_eq!(verdicts, [Verdict::Right, Verdict::Wrong], "{}", problems(&outcome));
 }
 
+const SPLIT_TASK: &str = r#"
+[kernel]
+source = "kernel.cu"
+entry = "k"
+grid = "ceil(n / 64)"
+block = 64
+arguments = ["x", "large", "small", "n"]
+OPTIONS
+[sizes]
+n = [128, 100]
+[[input]]
+name = "x"
+element = "f32"
+shape = "n"
+[[output]]
+name = "large"
+element = "f32"
+shape = "n"
+tolerance = { relative = 1e-3 }
+[[output]]
+name = "small"
+element = "f32"
+shape = "n"
+[reference]
+kernel = "plain"
+"#;
+
+/// Dekker's split of a number into the 12 digits in front and the rest. The reference rounds to them in another way.
+const SPLIT: &str = "
+__global__ void k(const float *x, float *large, float *small, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float wide = x[i] * 4097.0f;
+    float l = wide - (wide - x[i]);
+    large[i] = l;
+    small[i] = x[i] - l;
+}
+__global__ void plain(const double *x, double *large, double *small, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int exponent;
+    double digits = frexp(x[i], &exponent);
+    large[i] = ldexp(rint(ldexp(digits, 12)), exponent - 12);
+    small[i] = x[i] - large[i];
+}";
+
+/// Right as it is written, and wrong once the assembler has contracted it.
+#[test]
+fn a_kernel_that_is_wrong_only_if_contracted_is_found() {
+    let task = SPLIT_TASK.replace("OPTIONS", "");
+    let run = |task: &str, source: &str| Bench::new(&[("task.toml", task), ("kernel.cu", source)]).outcome();
+    let Some(outcome) = run(&task, SPLIT) else { return };
+    let text = problems(&outcome);
+    assert_eq!(outcome.verdict, Verdict::Wrong, "{text}");
+    assert!(kinds(&outcome).iter().all(|&kind| kind == ProblemKind::Result), "{text}");
+    for size in &outcome.devices[0].sizes {
+        let [problem] = &size.problems[..] else { panic!("{text}") };
+        for words in [
+            "elements of small are wrong if the assembler contracts `x * y + z` into one fused multiply-add, as it may; the worst is [",
+            ": 0 instead of ",
+            "; allowed: ",
+            "; use __fmul_rn, __fadd_rn or --fmad=false where the rounding between matters, such as at kernel.cu:6",
+        ] {
+            assert!(problem.message.contains(words), "{words:?} is not in {text}");
+        }
+        // That is another question.
+        assert_eq!(size.deterministic, Some(true));
+    }
+
+    let mended = SPLIT
+        .replace("x[i] * 4097.0f", "__fmul_rn(x[i], 4097.0f)")
+        .replace("wide - (wide - x[i])", "__fsub_rn(wide, __fsub_rn(wide, x[i]))");
+    let without = SPLIT_TASK.replace("OPTIONS", "options = [\"--fmad=false\"]");
+    for (task, source) in [(task.as_str(), mended.as_str()), (without.as_str(), SPLIT)] {
+        let outcome = run(task, source).unwrap();
+        assert_eq!((outcome.verdict, problems(&outcome).as_str()), (Verdict::Right, ""));
+    }
+}
+
+/// A sum of products is right in both ways.
+#[test]
+fn a_kernel_that_may_be_contracted_passes() {
+    let source = "
+__global__ void k(float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float square = x[i] * x[i], sum = 0.0f;
+    for (int j = 0; j < 8; j++) sum += square + (float)j;
+    y[i] = square - sum;
+}";
+    let task = TASK.replace("2 * x + 1", "-7 * x * x - 28");
+    let Some(outcome) = Bench::new(&[("task.toml", &task), ("kernel.cu", source)]).outcome() else { return };
+    assert_eq!((outcome.verdict, problems(&outcome).as_str()), (Verdict::Right, ""));
+}
+
 /// A result that depends on what was in the memory before, or on what was computed last time.
 #[test]
 fn a_kernel_that_keeps_what_was_there_is_found() {

@@ -138,6 +138,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "WHAT", value_enum)]
     pub check: Vec<Check>,
 
+    /// Contract products and sums into fused multiply-adds where the assembler may, instead of rounding each.
+    #[arg(long)]
+    pub contract: bool,
+
     /// Also print what every source line costs and, with --device-profile, where warps wait.
     #[arg(long)]
     pub by_line: bool,

@@ -57,6 +57,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let checks = Checks {
         races: !arguments.no_races,
         nonfinite: arguments.check.contains(&Check::Nan),
+        contract: arguments.contract,
         steps: arguments.steps,
         seed: arguments.seed,
         by_line: arguments.by_line,

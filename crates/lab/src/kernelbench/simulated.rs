@@ -7,7 +7,8 @@ use kinora_cuda::{
     compiler::{CompileTarget, Compiler, CompilerOptions},
 };
 use kinora_ptx::{
-    Argument as Value, ChipSpec, DeviceAddress, Finding, LaunchConfig, Module, PredictOptions, Simulator,
+    Argument as Value, Checks, ChipSpec, DeviceAddress, Finding, LaunchConfig, Module, PredictOptions,
+    Simulator,
 };
 use serde::{Deserialize, Serialize};
 
@@ -65,13 +66,15 @@ pub fn compile(plan: &Plan, capability: (u32, u32)) -> Result<String, KernelBenc
     Ok(compiler.compile_text(&plan.name, &plan.text, &plan.options)?)
 }
 
-/// Runs a plan on a simulated chip with all checks, and writes what it computed.
+/// Runs a plan on a simulated chip with all checks, and writes what it computed. Sums and products are contracted, as the assembler does
+/// it to nearly all that it may.
 ///
 /// # Errors
 /// If the source does not compile, a launch is refused, or a file cannot be read or written.
 pub fn simulate(plan: &Plan, chip: &ChipSpec) -> Result<Simulated, KernelBenchError> {
     let ptx = compile(plan, chip.capability)?;
-    let mut simulator = Simulator::new(chip.clone());
+    let checks = Checks { contract: true, ..Checks::default() };
+    let mut simulator = Simulator::new(chip.clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx)?;
     let mut addresses = Vec::new();
     for buffer in &plan.buffers {

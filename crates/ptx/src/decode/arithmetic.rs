@@ -266,7 +266,8 @@ impl<'a> Decoder<'a, '_> {
         let nan = modifiers.take("NaN");
         let approximate = modifiers.take("approx");
         modifiers.take("full");
-        let mode = modifiers.take_mode();
+        let free = !["rn", "rz", "rm", "rp"].iter().any(|rounding| modifiers.has(rounding));
+        let mut mode = modifiers.take_mode();
         let op = match name {
             "add" => Float::Add,
             "sub" => Float::Sub,
@@ -290,6 +291,7 @@ impl<'a> Decoder<'a, '_> {
             "copysign" => Float::CopySign,
             _ => return Err(context.unsupported(format!("{name} of floating-point numbers"))),
         };
+        mode.contractible = free && matches!(op, Float::Add | Float::Sub | Float::Mul);
         let alu = match kind {
             Type::F32 => Alu::F32(op, mode),
             Type::F64 if mode.saturate || mode.relu || mode.flush && !approximate => {

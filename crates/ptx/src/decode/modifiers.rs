@@ -102,6 +102,7 @@ impl<'a> Modifiers<'a> {
             flush: self.take("ftz"),
             saturate: self.take("sat"),
             relu: self.take("relu"),
+            contractible: false,
         }
     }
 

@@ -2,6 +2,7 @@
 //! know of memory accesses.
 
 mod access_facts;
+mod contraction;
 mod demand;
 mod graph;
 mod order;
@@ -16,8 +17,11 @@ use std::collections::HashSet;
 
 use crate::isa::{Access, Alu, Memory, Op, Operand, Program};
 
-/// Completes a decoded program.
-pub(crate) fn prepare(program: &mut Program) {
+/// Completes a decoded program. `contract` says whether sums and products are contracted first.
+pub(crate) fn prepare(program: &mut Program, contract: bool) {
+    if contract {
+        contraction::contract(program);
+    }
     let graph = graph::Graph::new(program);
     program.reconvergence = graph.reconvergence(program);
     access_facts::gather(program);

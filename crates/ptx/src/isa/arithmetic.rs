@@ -54,6 +54,9 @@ pub(crate) enum Float {
     Sub,
     Mul,
     Fma,
+    /// a · b - c and c - a · b, rounded once: what a contracted `sub` becomes. Always to nearest.
+    MulSub,
+    NegMulAdd,
     Div,
     Reciprocal,
     SquareRoot,
@@ -82,11 +85,14 @@ pub(crate) struct Mode {
     pub saturate: bool,
     /// Negative results become zero.
     pub relu: bool,
+    /// A sum, difference or product without a rounding modifier, which the assembler may contract.
+    pub contractible: bool,
 }
 
 impl Mode {
     /// Round to nearest, nothing else.
-    pub const PLAIN: Mode = Mode { rounding: Rounding::Nearest, flush: false, saturate: false, relu: false };
+    pub const PLAIN: Mode =
+        Mode { rounding: Rounding::Nearest, flush: false, saturate: false, relu: false, contractible: false };
 }
 
 /// What a lane computes: a result from up to three operands.
@@ -168,7 +174,7 @@ impl Alu {
     /// changes.
     pub fn flops(self) -> u64 {
         let of = |op: Float| match op {
-            Float::Fma => 2,
+            Float::Fma | Float::MulSub | Float::NegMulAdd => 2,
             Float::Min
             | Float::Max
             | Float::MinNan

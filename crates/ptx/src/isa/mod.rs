@@ -329,6 +329,8 @@ pub(crate) struct Program {
     /// Instructions that read or write registers that may be undefined, in order, and how many such registers there are.
     pub tracked: Vec<(u32, TrackedRegisters)>,
     pub tracked_count: usize,
+    /// The sums that were contracted with a product.
+    pub contracted: Vec<u32>,
     /// Whether it has both loads of read-only data and stores.
     pub read_only_writes: bool,
 }

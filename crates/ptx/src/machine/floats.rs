@@ -19,6 +19,12 @@ pub(super) fn float32(op: Float, mode: Mode, a: &Words, b: &Words, c: &Words) ->
             Float::Sub => return lanes!(u32; a in a, b in b => (f(a) - f(b)).to_bits()),
             Float::Mul => return lanes!(u32; a in a, b in b => (f(a) * f(b)).to_bits()),
             Float::Fma => return lanes!(u32; a in a, b in b, c in c => f(a).mul_add(f(b), f(c)).to_bits()),
+            Float::MulSub => {
+                return lanes!(u32; a in a, b in b, c in c => f(a).mul_add(f(b), -f(c)).to_bits());
+            }
+            Float::NegMulAdd => {
+                return lanes!(u32; a in a, b in b, c in c => (-f(a)).mul_add(f(b), f(c)).to_bits());
+            }
             Float::Div => return lanes!(u32; a in a, b in b => (f(a) / f(b)).to_bits()),
             _ => {}
         }
@@ -42,6 +48,12 @@ pub(super) fn float32(op: Float, mode: Mode, a: &Words, b: &Words, c: &Words) ->
         }),
         Float::Fma => {
             lanes!(u32; a in a, b in b, c in c => directed_fma(input(a), input(b), input(c), r).to_bits())
+        }
+        Float::MulSub => {
+            lanes!(u32; a in a, b in b, c in c => input(a).mul_add(input(b), -input(c)).to_bits())
+        }
+        Float::NegMulAdd => {
+            lanes!(u32; a in a, b in b, c in c => (-input(a)).mul_add(input(b), input(c)).to_bits())
         }
         Float::Div => lanes!(u32; a in a, b in b => directed_div(input(a), input(b), r).to_bits()),
         Float::Reciprocal if nearest => lanes!(u32; a in a => (1.0 / input(a)).to_bits()),
@@ -112,6 +124,8 @@ pub(super) fn float64(op: Float, a: &Longs, b: &Longs, c: &Longs) -> Longs {
         Float::Sub => lanes!(u64; a in a, b in b => (f(a) - f(b)).to_bits()),
         Float::Mul => lanes!(u64; a in a, b in b => (f(a) * f(b)).to_bits()),
         Float::Fma => lanes!(u64; a in a, b in b, c in c => f(a).mul_add(f(b), f(c)).to_bits()),
+        Float::MulSub => lanes!(u64; a in a, b in b, c in c => f(a).mul_add(f(b), -f(c)).to_bits()),
+        Float::NegMulAdd => lanes!(u64; a in a, b in b, c in c => (-f(a)).mul_add(f(b), f(c)).to_bits()),
         Float::Div => lanes!(u64; a in a, b in b => (f(a) / f(b)).to_bits()),
         Float::Reciprocal => lanes!(u64; a in a => (1.0 / f(a)).to_bits()),
         Float::SquareRoot => lanes!(u64; a in a => f(a).sqrt().to_bits()),

@@ -40,6 +40,8 @@ fn one(op: Float, mode: Mode, bf16: bool, a: &Words, b: &Words, c: &Words) -> Wo
         Float::Sub => lanes!(u32; a in a, b in b => nearest(input(a) - input(b))),
         Float::Mul => lanes!(u32; a in a, b in b => nearest(input(a) * input(b))),
         Float::Fma => lanes!(u32; a in a, b in b, c in c => fused(input(a), input(b), input(c), bf16)),
+        Float::MulSub => lanes!(u32; a in a, b in b, c in c => fused(input(a), input(b), -input(c), bf16)),
+        Float::NegMulAdd => lanes!(u32; a in a, b in b, c in c => fused(-input(a), input(b), input(c), bf16)),
         Float::Div => lanes!(u32; a in a, b in b => nearest(input(a) / input(b))),
         Float::Min => lanes!(u32; a in a, b in b => nearest(smaller(input(a), input(b), false))),
         Float::Max => lanes!(u32; a in a, b in b => nearest(larger(input(a), input(b), false))),

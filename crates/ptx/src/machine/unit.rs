@@ -552,5 +552,6 @@ pub(super) static EMPTY: Program = Program {
     copy_count: 0,
     tracked: Vec::new(),
     tracked_count: 0,
+    contracted: Vec::new(),
     read_only_writes: false,
 };

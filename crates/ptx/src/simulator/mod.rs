@@ -35,6 +35,9 @@ pub struct Checks {
     /// Instructions that produce an infinity from finite operands, or a NaN from operands that are not NaN. Off by default, because
     /// many kernels do so on purpose.
     pub nonfinite: bool,
+    /// Contraction: a `mul` and an `add` or `sub` without rounding modifiers are executed as one fused multiply-add where the assembler
+    /// may make them one. Counts when a module is loaded. Off by default: then each is rounded.
+    pub contract: bool,
     /// Warp instructions after which a launch is considered endless.
     pub steps: u64,
     /// Permutes the order in which blocks and warps run, so that results that depend on it show; 0 is the natural order. With the same
@@ -46,7 +49,7 @@ pub struct Checks {
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, nonfinite: false, steps: STEPS, seed: 0, by_line: false }
+        Checks { races: true, nonfinite: false, contract: false, steps: STEPS, seed: 0, by_line: false }
     }
 }
 

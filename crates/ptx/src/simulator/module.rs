@@ -37,9 +37,9 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    fn new(tree: &tree::Module<'_>, symbols: &Symbols, function: &Function<'_>) -> Kernel {
+    fn new(tree: &tree::Module<'_>, symbols: &Symbols, function: &Function<'_>, contract: bool) -> Kernel {
         let decoded = decode::decode(tree, symbols, function).and_then(|mut program| {
-            flow::prepare(&mut program);
+            flow::prepare(&mut program, contract);
             Ok((program, parameters(function)?))
         });
         let (program, parameters, broken) = match decoded {
@@ -131,7 +131,9 @@ impl Module {
         }
         let symbols = simulator.place_variables(&tree)?;
         let kernels = tree.functions.iter().filter(|function| function.entry);
-        let kernels: Vec<Kernel> = kernels.map(|function| Kernel::new(&tree, &symbols, function)).collect();
+        let contract = simulator.checks.contract;
+        let kernels: Vec<Kernel> =
+            kernels.map(|function| Kernel::new(&tree, &symbols, function, contract)).collect();
         if let Some(Kernel { broken: Some(error), .. }) = kernels.first()
             && kernels.iter().all(|kernel| kernel.broken.is_some())
         {
@@ -174,6 +176,16 @@ impl Module {
     /// If there is no such kernel.
     pub fn rounding_latitude(&self, kernel: &str) -> Result<&RoundingLatitude, PtxError> {
         Ok(&self.kernel(kernel)?.latitude)
+    }
+
+    /// The sums of a kernel that were contracted with a product, as [`Checks::contract`](super::Checks::contract) asked for: their source
+    /// lines, if known, and their lines in the PTX.
+    ///
+    /// # Errors
+    /// If there is no such kernel, or its code is wrong.
+    pub fn contractions(&self, kernel: &str) -> Result<Vec<(Option<SourceLine>, u32)>, PtxError> {
+        let kernel = self.kernel(kernel)?;
+        Ok(kernel.program.contracted.iter().map(|&pc| self.line_of(kernel, pc as usize)).collect())
     }
 
     /// The instructions of a kernel that are not supported: a launch ends with one of these errors if it reaches it. Empty if

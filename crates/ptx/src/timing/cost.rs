@@ -73,9 +73,14 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
             Alu::F32(op, mode) => float(op, mode.flush, rates, on, free),
             Alu::F64(op, mode) => match op {
                 Float::Neg | Float::Abs => free,
-                Float::Add | Float::Sub | Float::Mul | Float::Fma | Float::Min | Float::Max => {
-                    on(Unit::Double, 1.0)
-                }
+                Float::Add
+                | Float::Sub
+                | Float::Mul
+                | Float::Fma
+                | Float::MulSub
+                | Float::NegMulAdd
+                | Float::Min
+                | Float::Max => on(Unit::Double, 1.0),
                 _ => Cost { unit: Some(Unit::Double), ..float(op, mode.flush, rates, on, free) },
             },
             Alu::Half { op, mode, .. } => match op {
@@ -84,6 +89,8 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
                 | Float::Sub
                 | Float::Mul
                 | Float::Fma
+                | Float::MulSub
+                | Float::NegMulAdd
                 | Float::Min
                 | Float::Max
                 | Float::MinNan
@@ -178,7 +185,9 @@ fn float(op: Float, flush: bool, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, 
     let special = rates.latencies.special;
     match op {
         Float::Neg | Float::Abs => free,
-        Float::Add | Float::Sub | Float::Mul | Float::Fma => on(Unit::Float, 1.0),
+        Float::Add | Float::Sub | Float::Mul | Float::Fma | Float::MulSub | Float::NegMulAdd => {
+            on(Unit::Float, 1.0)
+        }
         Float::Min | Float::Max | Float::MinNan | Float::MaxNan | Float::CopySign => on(Unit::Integer, 1.0),
         Float::Div => Cost { slots: 8.0, latency: 3.0 * special, ..on(Unit::Special, 1.0) },
         // Without flushing, subnormals are scaled before and after.
