@@ -22,8 +22,6 @@ const SHIPPED: &[(&str, &str)] = &[
     shipped!("attention.toml"),
     shipped!("axis.cu"),
     shipped!("axis.toml"),
-    shipped!("channels.cu"),
-    shipped!("channels.toml"),
     shipped!("common.cuh"),
     shipped!("convolution.cu"),
     shipped!("convolution.toml"),
