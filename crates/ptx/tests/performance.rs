@@ -156,14 +156,15 @@ fn a_calibration_is_kept_in_a_file_and_a_damaged_one_is_refused() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Atomics of a warp's lanes on one place of shared memory go one after the other; on places of their own, together.
+/// Atomics of a warp's lanes on one place of shared memory go one after the other; on places of their own, together. Lanes that add a
+/// constant 1 are counted at once.
 #[test]
 fn shared_atomics_on_one_place_take_longer() {
-    let seconds = |stride: u32| {
+    let seconds = |stride: u32, value: u32| {
         let ptx = format!(
             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{\n.reg .b32 %r<4>;\n.reg .pred %p;\n\
              .shared .align 4 .b8 s[1024];\nmov.u32 %r1, %tid.x;\nmul.lo.u32 %r1, %r1, {stride};\nmov.u32 %r2, s;\n\
-             add.u32 %r1, %r1, %r2;\nmov.u32 %r3, 0;\nagain:\natom.shared.add.u32 %r0, [%r1], 1;\nand.b32 %r0, %r0, 0;\n\
+             add.u32 %r1, %r1, %r2;\nmov.u32 %r3, 0;\nagain:\natom.shared.add.u32 %r0, [%r1], {value};\nand.b32 %r0, %r0, 0;\n\
              add.u32 %r1, %r1, %r0;\nadd.u32 %r3, %r3, 1;\n\
              setp.lt.u32 %p, %r3, 100;\n@%p bra again;\nret;\n}}\n"
         );
@@ -175,8 +176,9 @@ fn shared_atomics_on_one_place_take_longer() {
             .unwrap()
             .multiprocessor_seconds
     };
-    let (apart, together) = (seconds(4), seconds(0));
+    let (apart, together) = (seconds(4, 2), seconds(0, 2));
     assert!(together > 4.0 * apart, "{together} s against {apart} s");
+    assert_eq!(seconds(0, 1), apart);
 }
 
 /// The milliseconds that the only kernel of a source takes on an H200, launch included. Its arguments are `buffers` of 64 MiB, and then

@@ -11,9 +11,11 @@ extern "C" __global__ void histogram(const unsigned *in, unsigned *out, int roun
     __syncthreads();
     for (int round = 0; round < rounds; round++) {
         unsigned word = in[(blockIdx.x * rounds + round) * blockDim.x + threadIdx.x];
+        // Not a constant: the lanes that add 1 to a bin are counted at once.
+        unsigned weight = 1u + (word >> 31);
 #pragma unroll
         for (int part = 0; part < 8; part++)
-            atomicAdd(&mine[word >> (4 * part) & 15], 1u); // planted
+            atomicAdd(&mine[word >> (4 * part) & 15], weight); // planted
     }
     __syncthreads();
     if (threadIdx.x < 16) {

@@ -34,7 +34,12 @@ impl Unit<'_> {
                 (unit.lane(warp, operands[1], lane), other)
             };
             if matches!(memory, Memory::Shared | Memory::SharedCluster) {
-                unit.count_shared_atomics(&lanes);
+                let lane = mask.trailing_zeros() as usize % 32;
+                let counts = op == Atomic::Add
+                    && matches!(kind, Type::U32 | Type::S32)
+                    && operands[1].is_constant()
+                    && operand(unit, warp, lane).0 as u32 == 1;
+                unit.count_shared_atomics(&lanes, counts);
                 let mut places = [(0, 0); 32];
                 let ok = unit.shared_places(warp, &lanes, &mut places);
                 for_lanes(ok, |lane| {

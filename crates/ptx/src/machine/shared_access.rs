@@ -266,11 +266,11 @@ impl Unit<'_> {
         self.stores_same_value(warp, access, lane, earlier, |at, bytes| shared.load(place + at, bytes))
     }
 
-    /// Counts atomics on shared memory, and their wavefronts if time is kept.
-    pub(super) fn count_shared_atomics(&mut self, access: &WarpAccess<'_>) {
+    /// Counts atomics on shared memory, and their wavefronts if time is kept. `counts`: each adds a constant 1.
+    pub(super) fn count_shared_atomics(&mut self, access: &WarpAccess<'_>, counts: bool) {
         let WarpAccess { addresses, mask, bytes, .. } = *access;
         let before = self.counters.shared_atomics.conflicts;
-        let wavefronts = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
+        let wavefronts = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes, counts);
         if let Some(clock) = &mut self.clock {
             clock.shared_wavefronts((wavefronts, self.counters.shared_atomics.conflicts - before));
         }

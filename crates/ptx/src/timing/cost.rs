@@ -97,7 +97,7 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
                 | Float::MaxNan => Cost { interval: rates.half, ..on(Unit::Float, 1.0) },
                 _ => float(op, mode.flush, rates, on, free),
             },
-            Alu::Convert(conversion) => convert(conversion, on, free),
+            Alu::Convert(conversion) => convert(conversion, rates, on, free),
             _ => on(Unit::Integer, 1.0),
         },
         Op::Carry(carry) => on(Unit::Integer, if carry.wide { 2.0 } else { 1.0 }),
@@ -198,9 +198,15 @@ fn float(op: Float, flush: bool, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, 
     }
 }
 
-fn convert(conversion: Conversion, on: impl Fn(Unit, f64) -> Cost, free: Cost) -> Cost {
+fn convert(conversion: Conversion, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, free: Cost) -> Cost {
     let Conversion { to, from, .. } = conversion;
     match (from.is_float(), to.is_float()) {
+        // To and from f64: as many as special functions, and no more than the chip has units of f64 ("Arithmetic Instructions" in the CUDA
+        // C++ Programming Guide). By accident they cost more than the arithmetic between them: .55 ms on an H200 where that takes .13.
+        (from_float, to_float) if from_float && from.bytes() == 8 || to_float && to.bytes() == 8 => {
+            let slow = rates.intervals[Unit::Double as usize] > rates.intervals[Unit::Special as usize];
+            on(if slow { Unit::Double } else { Unit::Special }, 1.0)
+        }
         // Zero extension is free.
         (false, false) if from.bytes() <= to.bytes() && !from.is_signed() => free,
         (false, false) => on(Unit::Integer, 1.0),
