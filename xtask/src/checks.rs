@@ -18,7 +18,7 @@ pub fn test() -> Result<(), TaskError> {
     features::check()?;
     packages::check(&workspace::packages()?)?;
     let mut tests = cargo(&["test", "--workspace", "--quiet"]);
-    python::require_kernel_compiler(&mut tests)?;
+    python::require_packages(&mut tests)?;
     step("tests", &mut tests)?;
     println!("\nAll checks passed in {:.0} s.", start.elapsed().as_secs_f64());
     Ok(())

@@ -25,7 +25,7 @@ use shell::TaskError;
 const HELP: &str = "\
 cargo xtask <task>
 
-  test           install ruff and NVIDIA's kernel compiler into .python/, check formats, lints, docs, feature combinations
+  test           install ruff, NumPy and NVIDIA's kernel compiler into .python/, check formats, lints, docs, feature combinations
                  and packages, and run every test
   test --quick   the checks that matter to a change, in less than three minutes once all is built: formats, Python, and
                  lints and tests of the crates that changed since `main` and of those that depend on them, without the

@@ -1,5 +1,5 @@
 //! The Python side: ruff, golden fixtures, the peers of the benchmarks, and NVIDIA's kernel compiler, which is a Python
-//! package. Tests need only ruff and the compiler.
+//! package. Tests need only ruff, NumPy and the compiler.
 
 use std::{
     path::{Path, PathBuf},
@@ -52,9 +52,11 @@ pub fn lint() -> Result<(), TaskError> {
     step("python format", &mut command(interpreter(), &["-m", "ruff", "format", "--check", "--quiet"]))
 }
 
-/// Installs NVIDIA's run-time compiler, and makes tests fail that cannot compile a kernel: without it they would say that
-/// they did not run. Does nothing on systems that it does not exist for.
-pub fn require_kernel_compiler(tests: &mut Command) -> Result<(), TaskError> {
+/// Installs NumPy and NVIDIA's run-time compiler, and makes tests fail that lack them: without, they would say that they did not
+/// run. The compiler does not exist for every system.
+pub fn require_packages(tests: &mut Command) -> Result<(), TaskError> {
+    install("crates/lab/requirements.txt")?;
+    tests.env("KINORA_REQUIRE_NUMPY", "1").env("KINORA_LAB_PYTHON", interpreter());
     if cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))) {
         install("crates/cuda/requirements.txt")?;
         tests.env("KINORA_REQUIRE_NVRTC", "1").env("VIRTUAL_ENV", root().join(".python"));

@@ -97,7 +97,7 @@ pub fn test_quickly() -> Result<(), TaskError> {
     let mut lint = cargo(&["clippy", "--all-targets", "--quiet"]);
     step("lint", select(&mut lint, &affected).args(["--", "-D", "warnings"]))?;
     let mut tests = tests(&affected);
-    python::require_kernel_compiler(&mut tests)?;
+    python::require_packages(&mut tests)?;
     step("tests", &mut tests)?;
     println!("\nThe quick checks passed in {:.0} s. Left out:", start.elapsed().as_secs_f64());
     println!("  docs, doc tests, feature combinations, packages");

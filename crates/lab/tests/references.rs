@@ -64,6 +64,7 @@ fn has_numpy() -> bool {
     let has =
         Command::new(python).args(["-c", "import numpy"]).output().is_ok_and(|ran| ran.status.success());
     if !has {
+        assert!(std::env::var_os("KINORA_REQUIRE_NUMPY").is_none(), "the Python of the tests has no NumPy");
         let _ = writeln!(std::io::stderr(), "references in Python not run: no NumPy");
     }
     has
