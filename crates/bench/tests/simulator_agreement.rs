@@ -98,7 +98,7 @@ fn one_place_off_fails_what_is_exact_and_two_are_within_a_products_bound() {
 #[test]
 fn every_table_is_named_once_and_has_cases() {
     let names = tables::names();
-    assert_eq!(names.len(), 10 + 18);
+    assert_eq!(names.len(), 11 + 21);
     assert!(names.contains(&"edges norms bf16".to_owned()));
     assert!(names.iter().all(|name| names.iter().filter(|other| *other == name).count() == 1));
     assert!(!tables::cases("edges moves f16").is_empty() && !tables::cases("sampler").is_empty());
