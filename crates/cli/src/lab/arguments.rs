@@ -267,9 +267,10 @@ pub struct CompareArgs {
 const TUNE_EXAMPLES: &str = "\
 Example:
   kinora lab tune sum
-      The kernel declares what to try, in lines such as `// tune: TILE = 64, 128`.
-      Each becomes a macro, -DTILE=64, and the value of the task's constant of that
-      name, which the launch may depend on. Give the macro a default:
+      The kernel declares what to try, in lines such as
+      `// tune: TILE = 64, 128`. Each becomes a macro, -DTILE=64, and the value
+      of the task's constant of that name, which the launch may depend on. Give
+      the macro a default:
       #ifndef TILE, #define TILE 64, #endif.
 
 Every combination is predicted first. The best are then run with all checks and,

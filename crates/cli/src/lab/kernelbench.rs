@@ -15,16 +15,17 @@ use crate::{answer, failure::Failure, print, sim::quantities::chip};
 const EXAMPLES: &str = "\
 Examples:
   kinora lab kernelbench ~/KernelBench --shrink --device cpu --only 19,23
-      Our kernels for two tasks at small sizes, in the simulator with all checks.
+      Our kernels for two tasks at small sizes, in the simulator with all
+      checks.
 
   kinora lab kernelbench ~/KernelBench --baseline eager,compile \\
       --save now.json --html now.html --compare before.json
-      Everything on a GPU, beside PyTorch; the exit code is 1 if something became
-      slower or wrong since before.json.
+      Everything on a GPU, beside PyTorch; the exit code is 1 if something
+      became slower or wrong since before.json.
 
   kinora lab kernelbench ~/KernelBench --solutions mine
-      Solutions of your own: mine/19.py with a class ModelNew, or mine/19.cu with
-      mine/19.toml, which says what the kernel needs and launches.";
+      Solutions of your own: mine/19.py with a class ModelNew, or mine/19.cu
+      with mine/19.toml, which says what the kernel needs and launches.";
 
 /// Runs KernelBench: solutions in CUDA or Python, checked and timed beside PyTorch.
 #[derive(Args, Debug)]

@@ -32,8 +32,8 @@ Examples:
   kinora lab spmv --suite --save spmv.json
       Twenty generated matrices, for a machine with a GPU.
 
-Exit codes: 0 right, 1 a kernel is wrong, 2 the command line is wrong, 3 it could
-not be run, 130 interrupted.";
+Exit codes: 0 right, 1 a kernel is wrong, 2 the command line is wrong, 3 it
+could not be run, 130 interrupted.";
 
 /// Multiplies a sparse matrix by a vector, with every kernel.
 #[derive(Args, Debug)]
