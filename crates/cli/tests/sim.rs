@@ -192,7 +192,7 @@ fn a_header_that_is_not_found_is_helped_with() {
         return;
     }
     refused.must_fail(
-        1,
+        3,
         &["could not open source file", "--compile=-IFOLDER", "pip install nvidia-cuda-runtime"],
     );
     place.write("cuda_fp16.h", b"");
