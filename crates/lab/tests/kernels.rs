@@ -332,7 +332,7 @@ fn findings_name_buffers() {
     assert!(outcome.page().contains("of y, which has"));
 }
 
-/// PyTorch is timed on a GPU alone, which is said where there is none.
+/// PyTorch is timed only on a GPU. Without one, the report says so.
 #[test]
 fn a_reference_in_pytorch_is_told_apart() {
     let task = TASK.replace("expression = \"2 * x + 1\"", "python = \"reference.py\"");

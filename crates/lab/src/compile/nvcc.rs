@@ -49,7 +49,7 @@ const OPTIONS: [&str; 12] = [
 /// Those that stand alone.
 const FLAGS: [&str; 6] = ["-use_fast_math", "--use_fast_math", "-lineinfo", "-restrict", "--restrict", "-w"];
 
-/// The first option that is none of them.
+/// The first option that is not on the list.
 fn foreign(options: &[String]) -> Option<&String> {
     let is_known = |option: &&String| {
         let value = OPTIONS.iter().find_map(|known| option.strip_prefix(known));

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::feedback::page::{escape, listing, page};
 
-/// The most problems that are told of a size.
+/// The most problems that are reported for one size.
 const MOST_PROBLEMS: usize = 50;
 
 pub(super) fn of(outcome: &Outcome) -> String {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::compile::Resources;
 
-/// The most problems that are told of a size.
+/// The most problems that are reported for one size.
 const MOST_PROBLEMS: usize = 12;
 
 /// The most lines of a compiler's warnings.
