@@ -1,6 +1,7 @@
 //! Tensors in host memory.
 
 mod aligned;
+mod recycling;
 
 use std::{fmt, sync::Arc};
 
@@ -9,6 +10,7 @@ use half::{bf16, f16};
 use crate::{DType, Shape, TensorType, dtype::Element, e4m3::E4M3};
 
 pub use aligned::{ALIGNMENT, AlignedBytes};
+pub use recycling::Recycling;
 
 /// A tensor in host memory: row-major, aligned, cheap to clone.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use kinora_graph::{Graph, Parameters, Source, Tensor, ValueId};
+use kinora_graph::{Graph, Parameters, Source, Tensor, ValueId, tensor::Recycling};
 
 use crate::{HostOps, Loader, RunError};
 
@@ -38,6 +38,8 @@ pub fn load_in_parallel<E: From<RunError> + Send>(
         group.iter().try_for_each(|&value| take(value, loader.take(value)?))
     };
     let work = || {
+        // Weights come and go: their memory is used for the next ones.
+        let _recycling = Recycling::begin();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(group) = groups.get(number) else { return };

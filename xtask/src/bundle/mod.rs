@@ -18,11 +18,26 @@ const FOLDER: &str = "target/bundle";
 const ARCHIVE: &str = "target/bundle.tar.xz";
 /// How large the archive may be, to be carried to a GPU host.
 const LIMIT: u64 = 64 << 20;
-/// The packages that have tests or benchmarks for a GPU.
-const PACKAGES: [&str; 6] = ["--package", "kinora-cuda", "--package", "kinora", "--package", "kinora-bench"];
-/// What these are called. All others run where the bundle is made, and with them it would be too large.
-const TESTS: &str = "gpu_*";
-const BENCHMARKS: [&str; 3] = ["live_*", "svd_*", "simulator_on_gpu"];
+/// What is built, all by one command: cargo then compiles each dependency with one set of features. The model in the box would be a third of
+/// the archive, and nothing here needs it.
+const BUILD: [&str; 15] = [
+    "build",
+    "--release",
+    "--package=kinora-cli",
+    "--package=kinora-cuda",
+    "--package=kinora",
+    "--package=kinora-bench",
+    "--package=kinora-lab",
+    "--no-default-features",
+    "--features=kinora-cli/cuda,kinora-cli/simulator,kinora-cuda/simulator,kinora-lab/cuda",
+    "--bin=kinora",
+    // Tests and benchmarks for a GPU have such names. All others run where the bundle is made.
+    "--test=gpu_*",
+    "--bench=live_*",
+    "--bench=svd_*",
+    "--bench=simulator_on_gpu",
+    "--bench=planted_on_gpu",
+];
 
 /// Builds and gathers everything, and packs it.
 pub fn bundle() -> Result<(), TaskError> {
@@ -50,18 +65,14 @@ pub fn bundle() -> Result<(), TaskError> {
 
 /// The command line, and the executables of tests and benchmarks, each in the folder of its crate.
 fn programs(bundle: &Path) -> Result<(), TaskError> {
-    let command_line = ["build", "--release", "--package", "kinora-cli"];
-    for program in executables::build("command line", &command_line, "bin")? {
-        strip(&program, &bundle.join(&program.name))?;
-    }
-    let tests = ["test", "--release", "--no-run", "--test", TESTS];
-    let benchmarks =
-        [&["bench", "--no-run"][..], &BENCHMARKS.map(|name| ["--bench", name]).concat()].concat();
-    for (folder, command, kind) in [("tests", &tests[..], "test"), ("bench", &benchmarks[..], "bench")] {
-        for program in executables::build(folder, &[command, &PACKAGES].concat(), kind)? {
-            let of_crate = program.package.file_name().unwrap_or_default();
-            strip(&program, &bundle.join(folder).join(of_crate).join(&program.name))?;
-        }
+    for program in executables::build("programs", &BUILD)? {
+        let of_crate = program.package.file_name().unwrap_or_default();
+        let to = match program.kind.as_str() {
+            "test" => bundle.join("tests").join(of_crate),
+            "bench" => bundle.join("bench").join(of_crate),
+            _ => bundle.to_owned(),
+        };
+        strip(&program, &to.join(&program.name))?;
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ pub fn dist() -> Result<(), TaskError> {
     }
     make_folder(&folder)?;
     let build = ["build", "--profile", "dist", "--locked", "--package", PACKAGE];
-    for program in executables::build("program", &build, "bin")? {
+    for program in executables::build("program", &build)? {
         copy(&program.path, &folder.join(&program.name))?;
         completions(&program.path, &folder.join("completions"))?;
         let manual = folder.join("man");
