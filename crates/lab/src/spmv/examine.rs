@@ -245,6 +245,7 @@ pub fn examine<V: Value, I: Index>(
     let statistics = Statistics::new(matrix);
     let floor_bytes = matrix.floor_bytes(statistics.columns_used, settings.scalars.beta != 0.0);
     let (numbers, cpu) = on_cpu(matrix, settings.scalars);
+    let shared_bytes = shared_bytes(settings)?;
     let mut examination = Examination {
         name: name.to_owned(),
         values: V::NAME,
@@ -259,10 +260,10 @@ pub fn examine<V: Value, I: Index>(
         kernels: Vec::new(),
         peers: Vec::new(),
         no_peers: None,
-        choice: choose::<V>(&statistics, settings.products),
+        choice: choose::<V>(&statistics, settings.products, shared_bytes),
         statistics,
     };
-    let variants = candidates::<V>(&examination.statistics);
+    let variants = candidates::<V>(&examination.statistics, shared_bytes);
     match settings.gpu {
         Some(ordinal) => measured(&mut examination, matrix, &numbers, &variants, settings, ordinal)?,
         None => {
@@ -417,6 +418,15 @@ fn compare<V: Value>(
 
 #[cfg(feature = "cuda")]
 use on_gpu::measured;
+
+/// The most shared memory of a block on the device that times are of.
+fn shared_bytes(settings: &Settings) -> Result<usize, ExecuteError> {
+    #[cfg(feature = "cuda")]
+    if let Some(ordinal) = settings.gpu {
+        return Ok(crate::execute::GpuDevice::open(ordinal)?.shared_bytes());
+    }
+    Ok(settings.chip.shared_bytes)
+}
 
 /// The first GPU, if there is one that can be used.
 pub fn first_gpu() -> Option<usize> {
