@@ -98,8 +98,8 @@ fn matrices<V: Value, I: Index>() -> Vec<(String, Csr<V, I>)> {
 
 /// The sliced kernel with slices and blocks so small that small matrices have many of them.
 fn small_slices() -> [Variant; 2] {
-    [(64, 512), (1000, 2100)].map(|(columns, slots)| Variant {
-        algorithm: Algorithm::Sliced { columns, slots },
+    [(64, 5000), (1000, 20_000)].map(|(columns, block_bytes)| Variant {
+        algorithm: Algorithm::Sliced { columns, block_bytes },
         ..Variant::sliced::<f64>(false)
     })
 }

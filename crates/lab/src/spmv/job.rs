@@ -200,11 +200,11 @@ impl Job {
                     job.launches.push(make.launch("spmv_finish", long_rows.len(), finish)?);
                 }
             }
-            Algorithm::Sliced { columns, slots } => {
+            Algorithm::Sliced { columns, block_bytes } => {
                 let start = Instant::now();
                 let resident = |threads: usize| device.multiprocessors() * (1024 / threads).max(1);
                 let (shares, resident) = (resident(variant.threads), resident(SUM_THREADS));
-                let extents = Extents { columns, slots, shares, resident };
+                let extents = Extents { columns, block_bytes, shares, resident };
                 let tables = Slices::new(matrix, &extents).ok_or_else(|| {
                     ExecuteError::Launch(
                         "the sliced kernel counts products in 32 bits, and this matrix has more".to_owned(),
@@ -217,9 +217,7 @@ impl Job {
                 let columns = table(bytemuck::cast_slice(&tables.columns))?;
                 let places = table(bytemuck::cast_slice(&tables.places))?;
                 let blocks = table(bytemuck::cast_slice(&tables.rows.blocks))?;
-                let groups = table(bytemuck::cast_slice(&tables.rows.groups))?;
-                let positions = table(bytemuck::cast_slice(&tables.rows.positions))?;
-                let order = table(bytemuck::cast_slice(&tables.rows.order))?;
+                let words = table(bytemuck::cast_slice(&tables.rows.words))?;
                 let long_rows = table(bytemuck::cast_slice(&tables.long_rows))?;
                 job.host_seconds = start.elapsed().as_secs_f64();
                 let products = word(job.room(device, tables.products * size_of::<V>())?);
@@ -231,7 +229,7 @@ impl Job {
                     let launch = make.launch("spmv_sliced_products", tables.firsts.len() - 1, arguments)?;
                     job.launches.push(Launch { shared_bytes: shared[0], ..launch });
                 }
-                let arrays = [blocks, groups, positions, order, products, y.clone(), partial.clone()];
+                let arrays = [blocks, words, products, y.clone(), partial.clone()];
                 let arguments = [&arrays[..], &[alpha.clone(), beta]].concat();
                 let launch = make.launch("spmv_sliced_sums", tables.rows.blocks.len(), arguments)?;
                 let block = [SUM_THREADS as u32, 1, 1];

@@ -26,8 +26,8 @@ pub enum Algorithm {
     Sliced {
         /// Columns of a slice.
         columns: usize,
-        /// Products and rows that a block has room for when it adds them up.
-        slots: usize,
+        /// Bytes of products, sums and tables that a block has room for when it adds products up.
+        block_bytes: usize,
     },
 }
 
@@ -63,6 +63,9 @@ macro_rules! source {
 /// Bytes of a slice of `x` of which a multiprocessor holds two, and of one that it holds alone, on the chips that have so much.
 const SLICE_BYTES: [usize; 2] = [96 << 10, 192 << 10];
 
+/// Bytes of a block that adds products up, two for each multiprocessor.
+const BLOCK_BYTES: [usize; 2] = [96 << 10, 112 << 10];
+
 /// Threads of a block that adds products up, and how many such blocks a multiprocessor holds.
 pub(super) const SUM_THREADS: usize = 512;
 
@@ -96,9 +99,9 @@ impl Variant {
     /// Slices of the columns, for values of a type: wide ones, or those of which a multiprocessor holds two.
     pub fn sliced<V: Value>(wide: bool) -> Variant {
         let columns = SLICE_BYTES[usize::from(wide)] / size_of::<V>();
-        let slots = SLICE_BYTES[0] / size_of::<V>();
+        let block_bytes = BLOCK_BYTES[usize::from(wide)];
         Variant {
-            algorithm: Algorithm::Sliced { columns, slots },
+            algorithm: Algorithm::Sliced { columns, block_bytes },
             threads: if wide { 1024 } else { 512 },
             items: 64 / size_of::<V>(),
         }
@@ -117,10 +120,8 @@ impl Variant {
     /// Shared memory that its launches are given, beside what its kernels declare: the first launch, and the second.
     pub fn shared_bytes<V: Value>(&self) -> [usize; 2] {
         match self.algorithm {
-            // A zero for what fills tables up follows, and keeps the alignment.
-            Algorithm::Sliced { columns, slots } => {
-                [columns, slots].map(|count| (count + 4) * size_of::<V>())
-            }
+            // A zero for what fills quads up follows the slice.
+            Algorithm::Sliced { columns, block_bytes } => [(columns + 1) * size_of::<V>(), block_bytes],
             _ => [0; 2],
         }
     }
@@ -154,11 +155,9 @@ impl Variant {
         ];
         match self.algorithm {
             Algorithm::Vector { lanes } => options.push(format!("-DLANES={lanes}")),
-            Algorithm::Sliced { columns, slots } => options.extend([
-                format!("-DCOLUMNS={columns}"),
-                format!("-DSLOTS={slots}"),
-                format!("-DSUM_THREADS={SUM_THREADS}"),
-            ]),
+            Algorithm::Sliced { columns, .. } => {
+                options.extend([format!("-DCOLUMNS={columns}"), format!("-DSUM_THREADS={SUM_THREADS}")])
+            }
             _ => {}
         }
         options

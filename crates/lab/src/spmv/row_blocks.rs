@@ -13,7 +13,10 @@ use super::{
 const LONGEST: usize = 2048;
 
 /// Blocks are not made smaller than this only to have enough of them.
-const LEAST_SLOTS: usize = 2048;
+const LEAST_BYTES: usize = 8 << 10;
+
+/// What the tables of a block need beside what each line adds to them: groups that are not full, or whose rows are not of one length.
+const GROUP_BYTES: usize = 4 << 10;
 
 /// How rows are put together. A line is a row, or a piece of a long row: the rows come first, and a long one has no non-zeros there.
 pub(super) struct RowBlocks<I> {
@@ -31,8 +34,8 @@ impl<I: Index> RowBlocks<I> {
     /// Cuts long rows, and packs lines into blocks.
     pub fn new<V: Value>(matrix: &Csr<V, I>, extents: &Extents) -> RowBlocks<I> {
         let rows = matrix.rows();
-        // A line alone fits a block, whatever is between its products.
-        let longest = (extents.slots / 4 - 1).clamp(1, LONGEST);
+        // A line alone fits a block: for each non-zero a product, three places between it and the next, and a position.
+        let longest = (extents.block_bytes.saturating_sub(1536) / 40).clamp(1, LONGEST);
         let mut blocks =
             RowBlocks { rows, longest, pieces: Vec::new(), long_rows: Vec::new(), lines: Vec::new() };
         let index = I::from_usize;
@@ -48,7 +51,7 @@ impl<I: Index> RowBlocks<I> {
         let lines = rows + blocks.pieces.len();
         let products: Vec<u16> =
             (0..lines).into_par_iter().map(|line| blocks.most_products(matrix, line, extents)).collect();
-        blocks.lines = packed(&products, rows, extents, extents.slices(matrix.columns()));
+        blocks.lines = packed::<V>(&products, rows, extents, extents.slices(matrix.columns()));
         blocks
     }
 
@@ -80,23 +83,29 @@ impl<I: Index> RowBlocks<I> {
     }
 }
 
-/// Packs lines into blocks with room for their products, what lies between them, and a sum for each line. If there are few, all are of about
-/// one size, so that no multiprocessor has one more than the others.
-fn packed(products: &[u16], rows: usize, extents: &Extents, slices: usize) -> Vec<Range<usize>> {
-    let between = |products: usize| 3 * slices.min(products) + 3;
-    let all = products.iter().map(|&products| usize::from(products) + 1).sum::<usize>();
-    let largest = products.iter().max().map_or(0, |&products| usize::from(products) + 1);
-    let room = extents.slots.saturating_sub(between(extents.slots)).max(extents.slots / 4);
+/// Bytes of a block that a line takes.
+fn line_bytes<V: Value>(products: u16) -> usize {
+    let products = usize::from(products);
+    let lanes = lanes(products);
+    let positions = lanes * products.div_ceil(2 * lanes) * size_of::<u32>();
+    (products + 1) * size_of::<V>() + positions + (lanes * size_of::<Group>()).div_ceil(32) + size_of::<u16>()
+}
+
+/// Packs lines into blocks with room for what they take, and for what lies between their products on average. If there are few blocks, all
+/// are of about one size, so that no multiprocessor has one more than the others.
+fn packed<V: Value>(products: &[u16], rows: usize, extents: &Extents, slices: usize) -> Vec<Range<usize>> {
+    let more = GROUP_BYTES + 2 * slices * size_of::<V>();
+    let room = extents.block_bytes.saturating_sub(more).max(extents.block_bytes / 4);
+    let sizes = || products.iter().map(|&products| line_bytes::<V>(products));
+    let (all, largest) = (sizes().sum::<usize>(), sizes().max().unwrap_or(0));
     let blocks = all.div_ceil(room).next_multiple_of(extents.resident.max(1)).max(1);
-    let even = all.div_ceil(blocks) + largest;
-    let slots = (even + between(even)).max(LEAST_SLOTS).min(extents.slots);
+    let room = (all.div_ceil(blocks) + largest).max(LEAST_BYTES).min(room);
     let mut lines: Vec<Range<usize>> = Vec::new();
     let mut held = 0;
-    for (line, &own) in products.iter().enumerate() {
-        let own = usize::from(own);
+    for (line, own) in sizes().enumerate() {
         match lines.last_mut() {
             // Pieces begin a block of their own.
-            Some(last) if line != rows && held + own + between(held + own) + last.len() < slots => {
+            Some(last) if line != rows && held + own <= room => {
                 last.end = line + 1;
                 held += own;
             }
@@ -112,100 +121,141 @@ fn packed(products: &[u16], rows: usize, extents: &Extents, slices: usize) -> Ve
 /// Steps of a lane in a row: with more, the row gets twice the lanes.
 const STEPS: usize = 16;
 
-/// The tables of the second launch. What the kernel calls each number is in `sliced.cu`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RowTables {
-    /// The blocks of rows.
-    pub blocks: Vec<[i64; 9]>,
-    /// What a warp sums together.
-    pub groups: Vec<[u32; 4]>,
-    /// Pairs of products that a lane adds, by their positions in the block.
-    pub positions: Vec<[u16; 2]>,
-    /// The lines of a block that have products, the longest first.
-    pub order: Vec<u16>,
+/// Lanes that sum a row with so many products.
+fn lanes(products: usize) -> usize {
+    products.div_ceil(STEPS).next_power_of_two().min(32)
 }
 
-impl RowTables {
-    /// The tables of one block, given the line of each product. There is no header yet.
-    pub(super) fn of_block(line_of: &[u32], lines: usize, slots: usize) -> RowTables {
-        let mut starts = vec![0u32; lines + 1];
+/// Rows that a warp sums together: where the positions of their products are, how many pairs of them a lane has, the logarithm of the lanes of
+/// a row with the number of rows above it, and the place of the first row in the order.
+type Group = [u32; 4];
+
+/// The tables of a block of rows, as its threads have them in shared memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RowTable {
+    lines: Range<usize>,
+    groups: Vec<Group>,
+    /// Pairs of products that a lane adds. Position 0 is a zero, and the products begin at [`FIRST`].
+    positions: Vec<u32>,
+    /// The lines that have products, the longest first.
+    order: Vec<u16>,
+}
+
+/// Two numbers in a word, the first in its lower half.
+fn pair_of(first: u16, second: u16) -> u32 {
+    u32::from(first) | u32::from(second) << 16
+}
+
+/// Where products begin in shared memory.
+const FIRST: usize = 4;
+
+/// The tables are copied in pieces of so many bytes.
+const PIECE_BYTES: usize = 16;
+
+impl RowTable {
+    /// The tables of some lines, given the line of each product.
+    pub fn new(line_of: &[u32], lines: &Range<usize>) -> RowTable {
+        let mut starts = vec![0u32; lines.len() + 1];
         for &line in line_of.iter().filter(|&&line| line != NO_LINE) {
             starts[line as usize + 1] += 1;
         }
-        for line in 0..lines {
+        for line in 0..lines.len() {
             starts[line + 1] += starts[line];
         }
-        let mut by_line = vec![0u16; starts[lines] as usize];
+        let mut by_line = vec![0u16; starts[lines.len()] as usize];
         let mut next = starts.clone();
-        for (position, &line) in line_of.iter().enumerate().filter(|(_, line)| **line != NO_LINE) {
-            by_line[next[line as usize] as usize] = position as u16;
+        for (place, &line) in line_of.iter().enumerate().filter(|(_, line)| **line != NO_LINE) {
+            by_line[next[line as usize] as usize] = (FIRST + place) as u16;
             next[line as usize] += 1;
         }
         let positions_of = |line: u16| {
             let line = usize::from(line);
             &by_line[starts[line] as usize..starts[line + 1] as usize]
         };
-        let mut order: Vec<u16> = (0..lines as u32).map(|line| line as u16).collect();
+        let lanes_of = |line: u16| lanes(positions_of(line).len());
+        let mut order: Vec<u16> = (0..lines.len()).map(|line| line as u16).collect();
         order.retain(|&line| !positions_of(line).is_empty());
         order.sort_by_key(|&line| std::cmp::Reverse(positions_of(line).len()));
-        let shift_of = |line: u16| {
-            let lanes = positions_of(line).len().div_ceil(STEPS).next_power_of_two();
-            lanes.trailing_zeros().min(5)
-        };
-        let mut tables = RowTables::default();
+        let mut table = RowTable { lines: lines.clone(), ..RowTable::default() };
         let mut first = 0;
         while first < order.len() {
-            let shift = shift_of(order[first]);
-            let lanes = 1 << shift;
-            let alike = order[first..].iter().take(32 / lanes).take_while(|&&line| shift_of(line) == shift);
+            let lanes = lanes_of(order[first]);
+            let alike = order[first..].iter().take(32 / lanes).take_while(|&&line| lanes_of(line) == lanes);
             let members = &order[first..first + alike.count()];
             let pairs = positions_of(members[0]).len().div_ceil(2 * lanes);
-            tables.groups.push([
-                tables.positions.len() as u32,
-                pairs as u32,
-                shift | (members.len() as u32) << 8,
-                first as u32,
-            ]);
+            let rows = members.len() as u32;
+            let group = [table.positions.len(), pairs, lanes.trailing_zeros() as usize, first];
+            let [positions, pairs_of_lane, shift, place] = group.map(|number| number as u32);
+            table.groups.push([positions, pairs_of_lane, shift | rows << 8, place]);
             for pair in 0..pairs {
                 for lane in 0..32 {
                     let own = members.get(lane / lanes).map_or(&[][..], |&line| positions_of(line));
-                    let nth = |step: usize| own.get(step * lanes + lane % lanes).copied();
-                    tables
-                        .positions
-                        .push([2 * pair, 2 * pair + 1].map(|step| nth(step).unwrap_or(slots as u16)));
+                    let nth = |step: usize| own.get(step * lanes + lane % lanes).copied().unwrap_or(0);
+                    table.positions.push(pair_of(nth(2 * pair), nth(2 * pair + 1)));
                 }
             }
             first += members.len();
         }
-        RowTables { order, ..tables }
+        // Positions follow the groups.
+        let words = table.groups.len() * size_of::<Group>() / size_of::<u32>();
+        table.groups.iter_mut().for_each(|group| group[0] += words as u32);
+        RowTable { order, ..table }
     }
 
-    /// The tables of all blocks, one after the other. `held` has the products of each.
-    pub(super) fn joined<I: Index>(
-        parts: Vec<RowTables>,
+    /// Where the order begins, and where it ends, in pieces.
+    fn pieces(&self) -> [usize; 2] {
+        let before = size_of_val(&self.groups[..]) + size_of_val(&self.positions[..]);
+        let order = before / PIECE_BYTES;
+        [order, order + size_of_val(&self.order[..]).div_ceil(PIECE_BYTES)]
+    }
+
+    /// The shared memory that a block with so many products needs.
+    pub fn shared_bytes<V: Value>(&self, products: usize) -> usize {
+        let numbers = (FIRST + products + self.lines.len()) * size_of::<V>();
+        numbers.next_multiple_of(PIECE_BYTES) + self.pieces()[1] * PIECE_BYTES
+    }
+}
+
+/// What the second launch is given. The names of the numbers are in `sliced.cu`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowTables {
+    /// The blocks of rows.
+    pub blocks: Vec<[i64; 9]>,
+    /// Their tables, one after the other.
+    pub words: Vec<u32>,
+}
+
+impl RowTables {
+    /// Puts the tables of all blocks together. `held` has the products of each.
+    pub(super) fn new<I: Index>(
+        tables: Vec<RowTable>,
         blocks: &RowBlocks<I>,
         held: &[Range<usize>],
     ) -> RowTables {
+        let of_piece = PIECE_BYTES / size_of::<u32>();
         let mut all = RowTables::default();
-        all.positions.reserve_exact(parts.iter().map(|part| part.positions.len()).sum());
-        for ((part, lines), products) in parts.into_iter().zip(&blocks.lines).zip(held) {
-            let is_partial = lines.start >= blocks.rows;
-            let first = if is_partial { lines.start - blocks.rows } else { lines.start };
+        all.words.reserve_exact(tables.iter().map(|table| table.pieces()[1] * of_piece).sum());
+        for (table, products) in tables.into_iter().zip(held) {
+            let is_partial = table.lines.start >= blocks.rows;
+            let first = if is_partial { table.lines.start - blocks.rows } else { table.lines.start };
+            let [order, pieces] = table.pieces();
             let numbers = [
                 products.start,
                 products.len(),
                 first,
-                lines.len(),
-                all.groups.len(),
-                part.groups.len(),
-                all.positions.len(),
-                all.order.len(),
+                table.lines.len(),
+                all.words.len() / of_piece,
+                pieces,
+                table.groups.len(),
+                order,
                 usize::from(is_partial),
             ];
             all.blocks.push(numbers.map(|number| number as i64));
-            all.groups.extend(part.groups);
-            all.positions.extend(part.positions);
-            all.order.extend(part.order);
+            all.words.extend_from_slice(bytemuck::cast_slice(&table.groups));
+            all.words.extend(table.positions);
+            let mut order = table.order;
+            order.resize(order.len().next_multiple_of(PIECE_BYTES / size_of::<u16>()), 0);
+            all.words.extend(order.chunks_exact(2).map(|pair| pair_of(pair[0], pair[1])));
         }
         all
     }

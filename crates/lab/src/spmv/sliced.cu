@@ -16,17 +16,28 @@ struct Piece {
     long long column, columns, begin, border, end;
 };
 
-// A block of rows: its products, its rows, and where its tables begin. Pieces of long rows have sums in `partial` instead of `y`.
+// A block of rows: its products, its rows, and its tables, 16 bytes at a time: the groups, the positions they name, and from `order` on the rows
+// that have products, the longest first. Pieces of long rows have sums in `partial` instead of `y`.
 struct RowBlock {
-    long long product, products, row, rows, group, groups, positions, order;
-    long long is_partial;
+    long long product, products, row, rows, table, quads, groups, order, is_partial;
 };
 
-// Rows that a warp sums together, 1 << shift lanes for each: where the positions of their products begin, how many pairs of them each lane
-// has, and the place of the first of the rows in the order of the block.
+// Rows that a warp sums together, 1 << shift lanes for each: where in the tables the positions of their products are, how many pairs of them
+// each lane has, and the place of the first of the rows in `order`.
 struct alignas(16) Group {
     unsigned positions, pairs, shift_and_rows, first;
 };
+
+// Copies pieces of 16 bytes into shared memory, all of them asked for before the first arrives.
+template <int WIDTH>
+__device__ __forceinline__ void copy(void *to, const void *from, int pieces) {
+    for (int i = threadIdx.x; i < pieces; i += WIDTH) {
+        const unsigned target = unsigned(__cvta_generic_to_shared(static_cast<uint4 *>(to) + i));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(static_cast<const uint4 *>(from) + i) : "memory");
+    }
+}
+
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // What is read once need not stay in the cache.
 __device__ __forceinline__ Values read_once(const Values *from) {
@@ -50,6 +61,9 @@ __device__ __forceinline__ Columns read_once(const Columns *from) {
 
 // What a thread asks for at a time.
 constexpr int QUADS = ITEMS / 4;
+
+// Numbers in a piece of 16 bytes.
+constexpr int PER_PIECE = 16 / sizeof(value_t);
 
 // The products of the quads from `begin` to `end`: four results each, or their sum.
 template <bool JOINT>
@@ -95,12 +109,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
         const Piece piece = pieces[at];
         // The slice before has been used.
         __syncthreads();
-        const Values *from = reinterpret_cast<const Values *>(x + piece.column);
-        const int quads = int(piece.columns / 4);
-#pragma unroll 4
-        for (int i = thread; i < quads; i += THREADS) reinterpret_cast<Values *>(slice)[i] = from[i];
-        for (int i = 4 * quads + thread; i < piece.columns; i += THREADS) slice[i] = x[piece.column + i];
+        const int count = int(piece.columns), whole = count / PER_PIECE;
+        copy<THREADS>(slice, x + piece.column, whole);
+        for (int i = PER_PIECE * whole + thread; i < count; i += THREADS) slice[i] = x[piece.column + i];
         if (thread == 0) slice[COLUMNS] = 0;
+        wait_for_copies();
         __syncthreads();
         multiply<false>(piece.begin, piece.border, values, columns, places, slice, products);
         multiply<true>(piece.border, piece.end, values, columns, places, slice, products);
@@ -108,33 +121,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(SUM_THREADS, 1024 / SUM_THREADS)
-    spmv_sliced_sums(const RowBlock *__restrict__ blocks, const Group *__restrict__ groups,
-                     const unsigned *__restrict__ positions, const unsigned short *__restrict__ order,
+    spmv_sliced_sums(const RowBlock *__restrict__ blocks, const uint4 *__restrict__ tables,
                      const value_t *__restrict__ products, value_t *__restrict__ y, value_t *__restrict__ partial,
                      value_t alpha, value_t beta) {
-    // The products, the sums of the rows after them, and a zero in slots[SLOTS].
+    // A zero, the products, the sums of the rows, and the tables.
     extern __shared__ __align__(16) value_t slots[];
     constexpr int WARPS = SUM_THREADS / 32;
     const int thread = threadIdx.x, lane = thread % 32;
     const RowBlock own = blocks[blockIdx.x];
-    const Values *from = reinterpret_cast<const Values *>(products + own.product);
-    const int count = int(own.products), quads = count / 4, rows = int(own.rows);
-    value_t *sums = slots + count;
-#pragma unroll 4
-    for (int i = thread; i < quads; i += SUM_THREADS) reinterpret_cast<Values *>(slots)[i] = read_once(from + i);
-    for (int i = 4 * quads + thread; i < count; i += SUM_THREADS) slots[i] = products[own.product + i];
+    const int count = int(own.products), rows = int(own.rows), groups = int(own.groups);
+    value_t *first = slots + 4, *sums = first + count;
+    uint4 *table = reinterpret_cast<uint4 *>(slots) + (4 + count + rows + PER_PIECE - 1) / PER_PIECE;
+    copy<SUM_THREADS>(first, products + own.product, count / PER_PIECE);
+    copy<SUM_THREADS>(table, tables + own.table, int(own.quads));
+    for (int i = count / PER_PIECE * PER_PIECE + thread; i < count; i += SUM_THREADS) first[i] = products[own.product + i];
     // Rows without a non-zero are in no group.
     for (int row = thread; row < rows; row += SUM_THREADS) sums[row] = 0;
-    if (thread == 0) slots[SLOTS] = 0;
+    if (thread == 0) slots[0] = 0;
+    wait_for_copies();
     __syncthreads();
 
-    for (int at = thread / 32; at < own.groups; at += WARPS) {
-        const Group group = groups[own.group + at];
-        const unsigned *next = positions + own.positions + group.positions + lane;
+    const unsigned *words = reinterpret_cast<const unsigned *>(table);
+    const unsigned short *order = reinterpret_cast<const unsigned short *>(table + own.order);
+    for (int at = thread / 32; at < groups; at += WARPS) {
+        const Group group = reinterpret_cast<const Group *>(table)[at];
+        const unsigned *next = words + group.positions + lane;
         value_t even = 0, odd = 0;
 #pragma unroll 4
         for (unsigned pair = 0; pair < group.pairs; ++pair, next += 32) {
-            const unsigned both = __ldcs(next);
+            const unsigned both = *next;
             even += slots[both & 0xffff];
             odd += slots[both >> 16];
         }
@@ -142,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS, 1024 / SUM_THREADS)
         const int shift = int(group.shift_and_rows & 0xff), members = int(group.shift_and_rows >> 8);
         for (int distance = 1; distance < 1 << shift; distance *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
         const int row = lane >> shift;
-        if ((lane & ((1 << shift) - 1)) == 0 && row < members) sums[order[own.order + group.first + row]] = sum;
+        if ((lane & ((1 << shift) - 1)) == 0 && row < members) sums[order[group.first + row]] = sum;
     }
     __syncthreads();
     for (int row = thread; row < rows; row += SUM_THREADS) {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::{
     csr::{Csr, Index, Value},
-    row_blocks::{RowBlocks, RowTables},
+    row_blocks::{RowBlocks, RowTable, RowTables},
 };
 
 /// The sizes that the tables are made for.
@@ -16,8 +16,8 @@ use super::{
 pub struct Extents {
     /// Columns of a slice.
     pub columns: usize,
-    /// Products and rows that a block of the second launch has room for.
-    pub slots: usize,
+    /// Bytes that a block of the second launch has for products, sums and tables.
+    pub block_bytes: usize,
     /// Blocks of the first launch.
     pub shares: usize,
     /// Blocks of the second launch that run at the same time.
@@ -72,7 +72,7 @@ struct Part<V> {
     columns: [Vec<Quad<u16>>; 2],
     /// Where the quads of each slice begin, and the last ones end; single ones, and joint ones.
     starts: [Vec<u32>; 2],
-    rows: RowTables,
+    rows: RowTable,
     products: usize,
 }
 
@@ -83,7 +83,22 @@ const JOINT: usize = 1;
 pub(super) const NO_LINE: u32 = u32::MAX;
 
 impl<V: Value> Part<V> {
-    /// Sorts the non-zeros of some lines.
+    /// Sorts the non-zeros of some lines. If their tables turn out larger than expected, they become several blocks.
+    fn all<I: Index>(
+        matrix: &Csr<V, I>,
+        blocks: &RowBlocks<I>,
+        lines: &Range<usize>,
+        extents: &Extents,
+    ) -> Vec<Part<V>> {
+        let part = Part::new(matrix, blocks, lines, extents);
+        if part.rows.shared_bytes::<V>(part.products) <= extents.block_bytes || lines.len() == 1 {
+            return vec![part];
+        }
+        let middle = lines.start + lines.len() / 2;
+        let halves = [lines.start..middle, middle..lines.end];
+        halves.iter().flat_map(|half| Part::all(matrix, blocks, half, extents)).collect()
+    }
+
     fn new<I: Index>(
         matrix: &Csr<V, I>,
         blocks: &RowBlocks<I>,
@@ -96,7 +111,7 @@ impl<V: Value> Part<V> {
             values: [Vec::new(), Vec::new()],
             columns: [Vec::new(), Vec::new()],
             starts: [Vec::with_capacity(slices + 1), Vec::with_capacity(slices + 1)],
-            rows: RowTables::default(),
+            rows: RowTable::default(),
             products: 0,
         };
         let mut lines_of = [Vec::new(), Vec::new()];
@@ -125,7 +140,7 @@ impl<V: Value> Part<V> {
         part.begin_slice();
         let line_of = lines_of.concat();
         part.products = line_of.len();
-        part.rows = RowTables::of_block(&line_of, lines.len(), extents.slots);
+        part.rows = RowTable::new(&line_of, lines);
         part
     }
 
@@ -203,8 +218,8 @@ impl<V: Value, I: Index> Slices<V, I> {
     /// Sorts a matrix; `None` if it has more products than a place can name.
     pub fn new(matrix: &Csr<V, I>, extents: &Extents) -> Option<Slices<V, I>> {
         let blocks = RowBlocks::new(matrix, extents);
-        let mut parts: Vec<Part<V>> =
-            blocks.lines.par_iter().map(|lines| Part::new(matrix, &blocks, lines, extents)).collect();
+        let parts = blocks.lines.par_iter().flat_map_iter(|lines| Part::all(matrix, &blocks, lines, extents));
+        let mut parts: Vec<Part<V>> = parts.collect();
         let mut products = 0;
         let mut held = Vec::with_capacity(parts.len());
         for part in &parts {
@@ -225,7 +240,7 @@ impl<V: Value, I: Index> Slices<V, I> {
             })
             .collect();
         let tables = parts.iter_mut().map(|part| std::mem::take(&mut part.rows)).collect();
-        let rows = RowTables::joined(tables, &blocks, &held);
+        let rows = RowTables::new(tables, &blocks, &held);
         let (values, columns, places) = joined(&parts, &held, &sections);
         let (pieces, firsts) = shared_out::<V>(&sections, matrix.columns(), extents);
         Some(Slices {
