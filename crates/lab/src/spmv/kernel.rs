@@ -131,6 +131,11 @@ impl Variant {
         self.threads * self.items
     }
 
+    /// Whether one group of threads sums a row, however long it is.
+    pub fn has_straggler(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Scalar | Algorithm::Vector { .. })
+    }
+
     /// Its source.
     fn source(&self) -> Source {
         let (name, text) = match self.algorithm {

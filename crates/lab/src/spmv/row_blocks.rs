@@ -260,3 +260,86 @@ impl RowTables {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spmv::generate::{Kind, Recipe};
+
+    /// What a block of the second launch does, with as many numbers as its shared memory has: the sums of the lines.
+    fn sums(table: &RowTable, products: &[f64]) -> Vec<f64> {
+        let mut slots = vec![0.0; FIRST];
+        slots.extend(products);
+        let mut sums = vec![0.0; table.lines.len()];
+        let words = (table.groups.len() * 4) as u32;
+        for &[positions, pairs, shift_and_rows, first] in &table.groups {
+            let (shift, rows) = (shift_and_rows & 0xff, shift_and_rows >> 8);
+            for lane in 0..32 {
+                let begin = (positions - words + lane) as usize;
+                let sum: f64 = (0..pairs as usize)
+                    .map(|pair| table.positions[begin + 32 * pair])
+                    .map(|both| slots[(both & 0xffff) as usize] + slots[(both >> 16) as usize])
+                    .sum();
+                match lane >> shift {
+                    row if row < rows => sums[usize::from(table.order[(first + row) as usize])] += sum,
+                    _ => assert_eq!(sum, 0.0),
+                }
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn every_product_is_added_to_its_line_once() {
+        // Lines of 0, 1, 16, 17, 40, 200, 900 and 3 products, mixed, with places that nothing uses.
+        let lengths = [0, 1, 16, 17, 40, 200, 900, 3, 0];
+        let mut line_of: Vec<u32> =
+            (0..900).flat_map(|step| (0..9).filter(move |&line| step < lengths[line as usize])).collect();
+        line_of.splice(5..5, [NO_LINE; 3]);
+        let products: Vec<f64> = (0..line_of.len()).map(|place| (place * place) as f64).collect();
+        let mut expected = vec![0.0; lengths.len()];
+        for (&line, &product) in line_of.iter().zip(&products).filter(|(line, _)| **line != NO_LINE) {
+            expected[line as usize] += product;
+        }
+        let table = RowTable::new(&line_of, &(20..29));
+        assert_eq!(sums(&table, &products), expected);
+        assert_eq!(table.order, [6, 5, 4, 3, 2, 7, 1]);
+        // 900 products are 15 pairs for each of 32 lanes; rows of 16, 3 and 1 are a group.
+        assert_eq!((table.groups[0][1], table.groups[0][2]), (15, 5 | 1 << 8));
+        assert_eq!((table.groups[4][1], table.groups[4][2]), (8, 3 << 8));
+        assert_eq!(table.groups.len(), 5);
+    }
+
+    #[test]
+    fn lines_are_packed_and_long_rows_cut() {
+        let recipe = Recipe { kind: Kind::DenseRow, rows: 500, columns: 1000, nonzeros: 6000, seed: 5 };
+        let matrix: Csr<f32, i32> = recipe.generate().unwrap();
+        let extents = Extents { columns: 100, block_bytes: 9000, shares: 1, resident: 1 };
+        let blocks = RowBlocks::new(&matrix, &extents);
+        // (9000 - 1536) / 40 is 186: 1000 non-zeros are six pieces.
+        assert_eq!((blocks.longest, blocks.pieces.len(), blocks.long_rows.len()), (186, 6, 1));
+        let dense = blocks.long_rows[0][0] as usize;
+        assert_eq!(blocks.long_rows[0], [dense as i32, 0, 6]);
+        assert!(blocks.nonzeros(&matrix, dense).is_empty());
+        assert_eq!(blocks.nonzeros(&matrix, 500 + 5).len(), 1000 - 5 * 186);
+        // All lines in order, and none that is a row with one that is a piece.
+        let mut next = 0;
+        for lines in &blocks.lines {
+            assert_eq!(lines.start, next);
+            assert!(lines.end <= 500 || lines.start >= 500, "{lines:?}");
+            next = lines.end;
+        }
+        assert_eq!(next, 506);
+        assert!(blocks.lines.len() > 5);
+    }
+
+    #[test]
+    fn few_blocks_are_of_one_size() {
+        let extents = Extents { columns: 100, block_bytes: 100_000, shares: 1, resident: 8 };
+        let lines = packed::<f32>(&[10; 20_000], 20_000, &extents, 10);
+        assert_eq!(lines.len() % 8, 0, "{}", lines.len());
+        assert!(
+            lines.iter().map(ExactSizeIterator::len).all(|rows| rows.abs_diff(20_000 / lines.len()) < 60)
+        );
+    }
+}

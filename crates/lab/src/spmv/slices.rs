@@ -353,3 +353,89 @@ fn shared_out<V: Value>(
     }
     (pieces, firsts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spmv::generate::{Kind, Recipe};
+
+    const SMALL: Extents = Extents { columns: 8, block_bytes: 4000, shares: 3, resident: 2 };
+
+    /// Four slices: row 0 has five non-zeros in the first and one in the third, row 1 none, row 2 two in the first and one in the last.
+    fn example() -> Csr<f32, i32> {
+        let indices = vec![0, 1, 2, 3, 4, 16, 7, 5, 25];
+        let values = (1..=9).map(|number| number as f32).collect();
+        Csr::new(3, 26, vec![0, 6, 6, 9], indices, values).unwrap()
+    }
+
+    #[test]
+    fn non_zeros_are_sorted_by_slice_and_joined_by_row() {
+        let tables = Slices::new(&example(), &SMALL).unwrap();
+        let none = SMALL.columns as u16;
+        // The first slice has the fifth non-zero of row 0 alone; four of row 0 and two of row 2 together. Then one alone in the third and in
+        // the last slice.
+        let values = [[5.0, 0.0, 0.0, 0.0], [1.0, 2.0, 3.0, 4.0], [7.0, 8.0, 0.0, 0.0]];
+        assert_eq!(tables.values[..3], values);
+        assert_eq!(tables.values[3..], [[6.0, 0.0, 0.0, 0.0], [9.0, 0.0, 0.0, 0.0]]);
+        assert_eq!(tables.columns[..3], [[4, none, none, none], [0, 1, 2, 3], [7, 5, none, none]]);
+        assert_eq!(tables.columns[3..], [[0, none, none, none], [1, none, none, none]]);
+        // Single ones of all slices come first in the block, each slice's at a multiple of four.
+        assert_eq!((tables.places, tables.products), (vec![0, 12, 13, 4, 8], 16));
+        assert_eq!(tables.pieces, [[0, 8, 0, 1, 3], [16, 8, 3, 4, 4], [24, 2, 4, 5, 5]]);
+        assert_eq!(tables.firsts, [0, 3]);
+        assert!(tables.long_rows.is_empty() && tables.partials == 0);
+    }
+
+    /// Every quad belongs to one block, and no two of its results have the same place.
+    #[test]
+    fn shares_are_whole_and_places_differ() {
+        for (name, kind) in Kind::ALL {
+            let recipe = Recipe { kind, rows: 3000, columns: 3000, nonzeros: 60_000, seed: 4 };
+            let matrix: Csr<f64, i64> = recipe.generate().unwrap();
+            let extents = Extents { columns: 256, block_bytes: 20_000, shares: 7, resident: 5 };
+            let tables = Slices::new(&matrix, &extents).unwrap();
+            let mut next = 0;
+            let mut results = vec![0; tables.products];
+            for &[column, columns, begin, border, end] in &tables.pieces {
+                assert!(begin == next && begin <= border && border <= end && begin < end, "{name}");
+                assert!(column % 256 == 0 && column + columns <= 3000, "{name}");
+                next = end;
+                for quad in begin..end {
+                    let place = tables.places[quad as usize] as usize;
+                    let count = if quad < border { 4 } else { 1 };
+                    results[place..place + count].iter_mut().for_each(|times| *times += 1);
+                    assert!(count == 1 || place % 4 == 0, "{name}");
+                    let known = tables.columns[quad as usize];
+                    assert!(known.iter().all(|&known| known == 256 || i64::from(known) < columns), "{name}");
+                }
+            }
+            assert_eq!(next as usize, tables.values.len(), "{name}");
+            assert!(results.iter().all(|&times| times <= 1), "{name}");
+            let written = results.iter().sum::<usize>();
+            let held: i64 = tables.rows.blocks.iter().map(|block| block[1]).sum();
+            assert!(written as i64 >= held, "{name}: {written} of {held}");
+            // A place in each quad that is not used has a value of zero.
+            let filled = tables.values.iter().flatten().filter(|&&value| value != 0.0).count();
+            assert_eq!(filled, matrix.values().iter().filter(|&&value| value != 0.0).count(), "{name}");
+            let shares = tables.firsts.windows(2).map(|pair| {
+                let own = &tables.pieces[pair[0] as usize..pair[1] as usize];
+                own.iter().map(|piece| piece[4] - piece[2]).sum::<i64>()
+            });
+            let shares: Vec<i64> = shares.collect();
+            let most = shares.iter().max().unwrap();
+            assert!(*most <= 2 * next / shares.len() as i64 + 2 * LEAST_PIECE as i64, "{name}: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn the_threads_do_not_decide() {
+        let recipe: Recipe = "power-law:rows=3000,nonzeros=100000,seed=8".parse().unwrap();
+        let matrix: Csr<f32, i32> = recipe.generate().unwrap();
+        let extents = Extents { columns: 512, block_bytes: 20_000, shares: 9, resident: 4 };
+        let of = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| Slices::new(&matrix, &extents).unwrap())
+        };
+        assert!(of(1) == of(3));
+    }
+}
