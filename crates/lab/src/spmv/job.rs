@@ -225,6 +225,9 @@ impl Job {
                 let [x, y] = vectors;
                 let shared = variant.shared_bytes::<V>().map(|bytes| bytes as u32);
                 if !tables.pieces.is_empty() {
+                    let clear = vec![products.clone(), word(tables.products as u64)];
+                    let blocks = tables.products.div_ceil(variant.threads);
+                    job.preparation.push(make.launch("spmv_sliced_clear", blocks, clear)?);
                     let arguments = vec![pieces, firsts, values, columns, places, x, products.clone()];
                     let launch = make.launch("spmv_sliced_products", tables.firsts.len() - 1, arguments)?;
                     job.launches.push(Launch { shared_bytes: shared[0], ..launch });

@@ -34,7 +34,7 @@ impl<I: Index> RowBlocks<I> {
     /// Cuts long rows, and packs lines into blocks.
     pub fn new<V: Value>(matrix: &Csr<V, I>, extents: &Extents) -> RowBlocks<I> {
         let rows = matrix.rows();
-        // A line alone fits a block: for each non-zero a product, three places between it and the next, and a position.
+        // A line alone fits a block, whatever lies between its products.
         let longest = (extents.block_bytes.saturating_sub(1536) / 40).clamp(1, LONGEST);
         let mut blocks =
             RowBlocks { rows, longest, pieces: Vec::new(), long_rows: Vec::new(), lines: Vec::new() };
@@ -94,7 +94,7 @@ fn line_bytes<V: Value>(products: u16) -> usize {
 /// Packs lines into blocks with room for what they take, and for what lies between their products on average. If there are few blocks, all
 /// are of about one size, so that no multiprocessor has one more than the others.
 fn packed<V: Value>(products: &[u16], rows: usize, extents: &Extents, slices: usize) -> Vec<Range<usize>> {
-    let more = GROUP_BYTES + 2 * slices * size_of::<V>();
+    let more = GROUP_BYTES + BETWEEN_BYTES * slices;
     let room = extents.block_bytes.saturating_sub(more).max(extents.block_bytes / 4);
     let sizes = || products.iter().map(|&products| line_bytes::<V>(products));
     let (all, largest) = (sizes().sum::<usize>(), sizes().max().unwrap_or(0));
@@ -117,6 +117,9 @@ fn packed<V: Value>(products: &[u16], rows: usize, extents: &Extents, slices: us
     }
     lines
 }
+
+/// What lies between the products of a slice and of the next on average: places of a quad that are empty, and the rest of a sector.
+const BETWEEN_BYTES: usize = 24;
 
 /// Steps of a lane in a row: with more, the row gets twice the lanes.
 const STEPS: usize = 16;

@@ -97,6 +97,12 @@ __device__ __forceinline__ void multiply(long long begin, long long end, const V
     }
 }
 
+// Once for a matrix: the places between the products of one slice and of the next are read with them, and never written again.
+extern "C" __global__ void __launch_bounds__(THREADS) spmv_sliced_clear(value_t *__restrict__ products, long long count) {
+    const long long at = (long long)blockIdx.x * THREADS + threadIdx.x;
+    if (at < count) products[at] = 0;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     spmv_sliced_products(const Piece *__restrict__ pieces, const long long *__restrict__ firsts,
                          const Values *__restrict__ values, const Columns *__restrict__ columns,
@@ -134,7 +140,6 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS, 1024 / SUM_THREADS)
     uint4 *table = reinterpret_cast<uint4 *>(slots) + (4 + count + rows + PER_PIECE - 1) / PER_PIECE;
     copy<SUM_THREADS>(first, products + own.product, count / PER_PIECE);
     copy<SUM_THREADS>(table, tables + own.table, int(own.quads));
-    for (int i = count / PER_PIECE * PER_PIECE + thread; i < count; i += SUM_THREADS) first[i] = products[own.product + i];
     // Rows without a non-zero are in no group.
     for (int row = thread; row < rows; row += SUM_THREADS) sums[row] = 0;
     if (thread == 0) slots[0] = 0;
