@@ -144,11 +144,6 @@ pub(super) struct RowTable {
     order: Vec<u16>,
 }
 
-/// Two numbers in a word, the first in its lower half.
-fn pair_of(first: u16, second: u16) -> u32 {
-    u32::from(first) | u32::from(second) << 16
-}
-
 /// Where products begin in shared memory.
 const FIRST: usize = 4;
 
@@ -186,15 +181,17 @@ impl RowTable {
             let alike = order[first..].iter().take(32 / lanes).take_while(|&&line| lanes_of(line) == lanes);
             let members = &order[first..first + alike.count()];
             let pairs = positions_of(members[0]).len().div_ceil(2 * lanes);
-            let rows = members.len() as u32;
-            let group = [table.positions.len(), pairs, lanes.trailing_zeros() as usize, first];
-            let [positions, pairs_of_lane, shift, place] = group.map(|number| number as u32);
+            let shift = lanes.trailing_zeros();
+            let numbers = [table.positions.len(), pairs, members.len(), first].map(|number| number as u32);
+            let [positions, pairs_of_lane, rows, place] = numbers;
             table.groups.push([positions, pairs_of_lane, shift | rows << 8, place]);
-            for pair in 0..pairs {
-                for lane in 0..32 {
-                    let own = members.get(lane / lanes).map_or(&[][..], |&line| positions_of(line));
-                    let nth = |step: usize| own.get(step * lanes + lane % lanes).copied().unwrap_or(0);
-                    table.positions.push(pair_of(nth(2 * pair), nth(2 * pair + 1)));
+            let begin = table.positions.len();
+            table.positions.resize(begin + 32 * pairs, 0);
+            for (member, &line) in members.iter().enumerate() {
+                for (place, &position) in positions_of(line).iter().enumerate() {
+                    let (step, lane) = (place >> shift, place % lanes + member * lanes);
+                    let half = step % 2 * u16::BITS as usize;
+                    table.positions[begin + 32 * (step / 2) + lane] |= u32::from(position) << half;
                 }
             }
             first += members.len();
@@ -258,7 +255,9 @@ impl RowTables {
             all.words.extend(table.positions);
             let mut order = table.order;
             order.resize(order.len().next_multiple_of(PIECE_BYTES / size_of::<u16>()), 0);
-            all.words.extend(order.chunks_exact(2).map(|pair| pair_of(pair[0], pair[1])));
+            all.words.extend(
+                order.chunks_exact(2).map(|pair| u32::from(pair[0]) | u32::from(pair[1]) << u16::BITS),
+            );
         }
         all
     }
