@@ -245,7 +245,14 @@ fn a_sparse_matrix_is_multiplied_by_every_kernel() {
     assert_eq!(found["measured"], false);
     let kernels = found["kernels"].as_array().unwrap();
     let named = |name: &str| kernels.iter().find(|kernel| kernel["kernel"] == name).unwrap();
-    for name in ["scalar", "vector, 8 lanes", "merge", "adaptive, 4 a thread", "adaptive, 12 a thread"] {
+    for name in [
+        "scalar",
+        "vector, 8 lanes",
+        "merge",
+        "adaptive, 4 a thread",
+        "adaptive, 12 a thread",
+        "sliced by 49152",
+    ] {
         assert_eq!(named(name)["checked_rows"], 2000, "{name}");
         assert_eq!(named(name)["difference"]["wrong_rows"], 0, "{name}");
         assert!(named(name)["seconds"].as_f64().unwrap() > 1e-6, "{name}");
@@ -275,7 +282,13 @@ fn a_sparse_matrix_is_multiplied_by_every_kernel() {
         "{broken:?}"
     );
     assert_eq!(lab(&place, &["spmv", "absent.mtx", "--no-gpu"]).code, Some(3));
-    for wrong in [&["spmv"][..], &["spmv", "--generate", "web:rows=3"], &["spmv", "small.mtx", "--suite"]] {
+    for wrong in [
+        &["spmv"][..],
+        &["spmv", "--generate", "web:rows=3"],
+        &["spmv", "small.mtx", "--suite"],
+        &["spmv", "small.mtx", "--only", "uniform"],
+        &["spmv", "--suite", "--only", "no such words"],
+    ] {
         assert_eq!(lab(&place, wrong).code, Some(2), "{wrong:?}");
     }
 }

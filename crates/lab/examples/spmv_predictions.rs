@@ -56,7 +56,7 @@ fn table<V: Value>(recipe: &Recipe) -> Result<(), Box<dyn Error>> {
         at_best * 1e6
     )?;
     let x: Vec<V> = vector(matrix.columns(), 1);
-    for variant in Variant::all::<V>() {
+    for variant in Variant::all::<V>(chip.shared_bytes) {
         let mut device =
             SimulatedDevice::new(chip.clone(), Checks::default()).calibrated(calibration.clone());
         let placed = Placed::new(&mut device, &matrix, &x)?;

@@ -20,6 +20,14 @@ impl Device for Blind {
         "a blind device".to_owned()
     }
 
+    fn multiprocessors(&self) -> usize {
+        self.0.multiprocessors()
+    }
+
+    fn shared_bytes(&self) -> usize {
+        self.0.shared_bytes()
+    }
+
     fn is_simulated(&self) -> bool {
         false
     }

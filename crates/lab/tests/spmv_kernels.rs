@@ -96,6 +96,14 @@ fn matrices<V: Value, I: Index>() -> Vec<(String, Csr<V, I>)> {
     all
 }
 
+/// The sliced kernel with slices and blocks so small that small matrices have many of them.
+fn small_slices() -> [Variant; 2] {
+    [(64, 5000), (1000, 20_000)].map(|(columns, block_bytes)| Variant {
+        algorithm: Algorithm::Sliced { columns, block_bytes },
+        ..Variant::sliced::<f64>(false)
+    })
+}
+
 fn check<V: Value, I: Index>(variants: &[Variant]) {
     let Some(codes) = compiled::<V, I>(variants) else { return };
     let scalars = [Scalars::default(), Scalars { alpha: -1.5, beta: 0.5 }];
@@ -120,7 +128,9 @@ fn check<V: Value, I: Index>(variants: &[Variant]) {
 
 #[test]
 fn f32_with_i32() {
-    check::<f32, i32>(&Variant::all::<f32>());
+    let mut variants = Variant::all::<f32>(ChipSpec::h200().shared_bytes);
+    variants.extend(small_slices());
+    check::<f32, i32>(&variants);
 }
 
 #[test]
@@ -130,6 +140,8 @@ fn f64_with_i32() {
         Variant::vector(8),
         Variant::merge::<f64>(),
         Variant::adaptive::<f64>(true),
+        Variant::sliced::<f64>(false),
+        small_slices()[0],
     ]);
 }
 
@@ -140,6 +152,8 @@ fn f32_with_i64() {
         Variant::vector(4),
         Variant::merge::<f32>(),
         Variant::adaptive::<f32>(true),
+        Variant::sliced::<f32>(true),
+        small_slices()[1],
     ]);
 }
 
@@ -150,5 +164,7 @@ fn f64_with_i64() {
         Variant::vector(32),
         Variant::merge::<f64>(),
         Variant::adaptive::<f64>(false),
+        Variant::sliced::<f64>(true),
+        small_slices()[1],
     ]);
 }

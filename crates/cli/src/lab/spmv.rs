@@ -1,6 +1,6 @@
 //! `kinora lab spmv`: sparse matrix × vector, the lab's worked example.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, ValueHint};
 use kinora::files::Inputs;
@@ -30,7 +30,8 @@ Examples:
       take rows, columns, nonzeros and seed.
 
   kinora lab spmv --suite --save spmv.json
-      Twenty generated matrices, for a machine with a GPU.
+      Twenty generated matrices, for a machine with a GPU. With `--only power-law`
+      those whose recipe has these words.
 
 Exit codes: 0 right, 1 a kernel is wrong, 2 the command line is wrong, 3 it
 could not be run, 130 interrupted.";
@@ -50,6 +51,14 @@ pub struct SpmvArgs {
     /// Go through twenty generated matrices.
     #[arg(long)]
     pub suite: bool,
+
+    /// Take only those of the twenty whose recipe contains this.
+    #[arg(long, value_name = "WORDS", requires = "suite")]
+    pub only: Option<String>,
+
+    /// Seconds to try kernels on a matrix; those that have not begun by then are left out.
+    #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u64>)]
+    pub limit: Option<u64>,
 
     /// The type of values.
     #[arg(long, value_name = "TYPE", default_value = "f32")]
@@ -166,6 +175,7 @@ fn settings(arguments: &SpmvArgs) -> Result<Settings, Failure> {
         gpu,
         checked_nonzeros: arguments.checked,
         products: arguments.products,
+        limit: arguments.limit.map(Duration::from_secs),
         ..simulated
     })
 }
@@ -197,6 +207,14 @@ fn one<V: Value, I: Index>(arguments: &SpmvArgs, settings: &Settings) -> Result<
 }
 
 fn suite<V: Value>(arguments: &SpmvArgs, settings: &Settings) -> Result<Answer, Failure> {
+    let only = arguments.only.as_deref().unwrap_or_default();
+    let recipes: Vec<&str> = RECIPES.into_iter().filter(|recipe| recipe.contains(only)).collect();
+    if recipes.is_empty() {
+        return Err(Failure::Usage(format!(
+            "--only {only}: no recipe of the suite contains this; they are {}",
+            RECIPES.join(" ")
+        )));
+    }
     let mut printed = Ok(());
     let mut show = |text: &str| {
         if !arguments.json && printed.is_ok() {
@@ -205,7 +223,7 @@ fn suite<V: Value>(arguments: &SpmvArgs, settings: &Settings) -> Result<Answer, 
     };
     show(&Suite::head());
     // Each matrix has its line as soon as it is known.
-    let found = Suite::run::<V>(&RECIPES, settings, |one| show(&Suite::line(one)));
+    let found = Suite::run::<V>(&recipes, settings, |one| show(&Suite::line(one)));
     let found = found.map_err(|error| Failure::LabNotRun(error.to_string()))?;
     printed?;
     let wrong = found.matrices.iter().map(wrong).sum();

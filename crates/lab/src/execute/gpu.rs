@@ -143,6 +143,14 @@ impl Device for GpuDevice {
         self.gpu.info().name.clone()
     }
 
+    fn multiprocessors(&self) -> usize {
+        self.gpu.info().multiprocessors as usize
+    }
+
+    fn shared_bytes(&self) -> usize {
+        self.gpu.info().shared_bytes as usize
+    }
+
     fn is_simulated(&self) -> bool {
         false
     }

@@ -88,6 +88,12 @@ pub trait Device {
     /// What it is called.
     fn name(&self) -> String;
 
+    /// How many multiprocessors it has.
+    fn multiprocessors(&self) -> usize;
+
+    /// The most shared memory that a block may have, in bytes.
+    fn shared_bytes(&self) -> usize;
+
     /// Whether it is simulated: then it finds accesses outside of allocations by itself, and has no clock.
     fn is_simulated(&self) -> bool;
 

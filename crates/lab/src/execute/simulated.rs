@@ -125,6 +125,14 @@ impl Device for SimulatedDevice {
         format!("a simulated {}", self.simulator.chip().name)
     }
 
+    fn multiprocessors(&self) -> usize {
+        self.simulator.chip().multiprocessors as usize
+    }
+
+    fn shared_bytes(&self) -> usize {
+        self.simulator.chip().shared_bytes
+    }
+
     fn is_simulated(&self) -> bool {
         true
     }

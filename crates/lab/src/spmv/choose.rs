@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use super::{csr::Value, kernel::Variant, statistics::Statistics};
+use super::{
+    csr::Value,
+    kernel::{Algorithm, Variant},
+    statistics::Statistics,
+};
 
 /// A kernel, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -17,12 +21,33 @@ pub struct Choice {
 /// row, and a product of a matrix with short rows takes a hundredth of that on a GPU.
 const MANY_PRODUCTS: usize = 100;
 
+/// Products after which sorting the non-zeros by slices has paid for itself: the host takes some nanoseconds for each, and a product on a GPU
+/// gains some picoseconds.
+const SORTED_PRODUCTS: usize = 1000;
+
+/// Non-zeros below which the launches of the sliced kernel cost more than its reads of `x` gain.
+const SORTED_NONZEROS: usize = 1 << 21;
+
+/// Slices beyond which the sorted pieces of a block of rows become shorter than a sector.
+const MOST_SLICES: usize = 2048;
+
 /// The share of scattered reads of `x` beyond which most of them miss the first cache; the rows of a stencil share theirs.
 const SCATTERED: f64 = 0.75;
 
-/// The kernel for a matrix that is multiplied so many times.
-pub fn choose<V: Value>(known: &Statistics, products: usize) -> Choice {
+/// The kernel for a matrix that is multiplied so many times, on a chip whose blocks may have so much shared memory.
+pub fn choose<V: Value>(known: &Statistics, products: usize, shared_bytes: usize) -> Choice {
     let choice = |variant, why| Choice { variant, why };
+    let sliced = candidates::<V>(known, shared_bytes)
+        .into_iter()
+        .rfind(|variant| matches!(variant.algorithm, Algorithm::Sliced { .. }));
+    if let Some(variant) = sliced
+        && known.scattered > SCATTERED
+        && known.nonzeros >= SORTED_NONZEROS
+        && products >= SORTED_PRODUCTS
+    {
+        let why = "columns are scattered, so that x is read from shared memory; sorting the non-zeros for that serves many products";
+        return choice(variant, why);
+    }
     if known.longest <= 2 {
         return choice(
             Variant::SCALAR,
@@ -51,24 +76,25 @@ fn lanes(mean: f64) -> usize {
     lanes
 }
 
-/// The kernels that are worth trying on a matrix: those whose groups of lanes are not far longer or shorter than its rows.
-pub fn candidates<V: Value>(known: &Statistics) -> Vec<Variant> {
-    use super::kernel::Algorithm;
+/// The kernels that are worth trying on a matrix: those whose groups of lanes are not far longer or shorter than its rows, and that do not
+/// cut it into too many slices.
+pub fn candidates<V: Value>(known: &Statistics, shared_bytes: usize) -> Vec<Variant> {
     let fits = |variant: &Variant| match variant.algorithm {
         Algorithm::Vector { lanes } => {
             let lanes = lanes as f64;
             (lanes <= 2.0 * known.mean.max(1.0)) && (lanes * 32.0 >= known.mean || lanes == 32.0)
         }
+        Algorithm::Sliced { columns, .. } => known.columns <= MOST_SLICES * columns,
         _ => true,
     };
-    Variant::all::<V>().into_iter().filter(fits).collect()
+    Variant::all::<V>(shared_bytes).into_iter().filter(fits).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::spmv::{
-        Algorithm, Csr,
+        Csr,
         generate::{Kind, Recipe},
     };
 
@@ -78,8 +104,9 @@ mod tests {
             let recipe = Recipe { kind, rows: 2000, columns: 2000, nonzeros, seed: 3 };
             let matrix: Csr<f32, i32> = recipe.generate().unwrap();
             let known = Statistics::new(&matrix);
-            let choice = choose::<f32>(&known, products);
-            assert!(candidates::<f32>(&known).contains(&choice.variant), "{choice:?}");
+            let shared_bytes = 227 << 10;
+            let choice = choose::<f32>(&known, products, shared_bytes);
+            assert!(candidates::<f32>(&known, shared_bytes).contains(&choice.variant), "{choice:?}");
             choice.variant.algorithm
         };
         assert_eq!(of(Kind::Diagonal, 0, 1), Algorithm::Scalar);

@@ -1,6 +1,6 @@
 //! Everything about one matrix: what it is like, whether the kernels are right, how long they take, and which to use.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kinora_ptx::{Calibration, Checks, ChipSpec};
 use serde::Serialize;
@@ -33,8 +33,10 @@ pub struct Settings {
     pub gpu: Option<usize>,
     /// Non-zeros that are simulated with all checks; of a larger matrix the first rows are.
     pub checked_nonzeros: usize,
-    /// Times that each product is timed on a GPU.
+    /// Times that each product is timed on a GPU; slow ones are timed less often.
     pub repeats: usize,
+    /// How long kernels are tried on a matrix; those that have not begun by then are left out.
+    pub limit: Option<Duration>,
     /// Products that the matrix is wanted for, which decides whether tables pay.
     pub products: usize,
 }
@@ -49,6 +51,7 @@ impl Settings {
             gpu: None,
             checked_nonzeros: 200_000,
             repeats: 50,
+            limit: None,
             products: 1000,
         }
     }
@@ -92,6 +95,10 @@ pub struct Examination {
     pub cpu: CpuResult,
     /// The kernels, the fastest that is right first.
     pub kernels: Vec<KernelResult>,
+    /// Kernels that were left out, because the time for this matrix was over.
+    pub left_out: Vec<String>,
+    /// Products after which the fastest kernel has made up for its preparation beside every other way; `None` if there is none faster.
+    pub pays_after: Option<u64>,
     /// The vendor's library, as far as it is there.
     pub peers: Vec<PeerResult>,
     /// Why there are no peers, if there are none.
@@ -132,7 +139,7 @@ pub struct KernelResult {
     pub seconds: Option<f64>,
     /// Seconds of what the device prepares once for a matrix.
     pub device_preparation_seconds: f64,
-    /// Seconds that the host prepares tables for.
+    /// Seconds that the host takes to make tables and to copy them.
     pub host_preparation_seconds: f64,
     /// Bytes of tables beside the matrix.
     pub extra_bytes: usize,
@@ -171,9 +178,14 @@ impl KernelResult {
         right && self.findings.is_empty() && self.problem.is_none()
     }
 
+    /// Seconds of all preparation.
+    pub fn preparation_seconds(&self) -> f64 {
+        self.device_preparation_seconds + self.host_preparation_seconds
+    }
+
     /// Seconds of the first product: it has to wait for all preparation.
     pub fn first_seconds(&self) -> Option<f64> {
-        Some(self.seconds? + self.device_preparation_seconds + self.host_preparation_seconds)
+        Some(self.seconds? + self.preparation_seconds())
     }
 }
 
@@ -214,6 +226,29 @@ impl Examination {
         self.peers.iter().filter_map(PeerResult::best_seconds).min_by(f64::total_cmp)
     }
 
+    /// Products after which the fastest kernel is ahead of all others and of the peers, if preparation counts.
+    fn paying_products(&self) -> Option<u64> {
+        let best = self.best()?;
+        let seconds = best.seconds?;
+        let right = self.kernels.iter().filter(|kernel| kernel.is_right());
+        let kernels = right.filter_map(|kernel| Some((kernel.preparation_seconds(), kernel.seconds?)));
+        let peers = self.peers.iter().flat_map(|peer| {
+            let analysed = peer.preprocessing_seconds.zip(peer.preprocessed_seconds);
+            [peer.seconds.map(|seconds| (0.0, seconds)), analysed].into_iter().flatten()
+        });
+        let mut most = 0.0f64;
+        for (preparation, other) in kernels.chain(peers) {
+            let ahead = best.preparation_seconds() - preparation;
+            match other - seconds {
+                _ if ahead <= 0.0 => {}
+                gain if gain > 0.0 => most = most.max(ahead / gain),
+                // As fast or faster, with less preparation.
+                _ => return None,
+            }
+        }
+        Some(most.ceil() as u64)
+    }
+
     /// Whether any kernel is wrong.
     pub fn has_errors(&self) -> bool {
         self.kernels.iter().any(|kernel| !kernel.is_right())
@@ -245,6 +280,7 @@ pub fn examine<V: Value, I: Index>(
     let statistics = Statistics::new(matrix);
     let floor_bytes = matrix.floor_bytes(statistics.columns_used, settings.scalars.beta != 0.0);
     let (numbers, cpu) = on_cpu(matrix, settings.scalars);
+    let shared_bytes = shared_bytes(settings)?;
     let mut examination = Examination {
         name: name.to_owned(),
         values: V::NAME,
@@ -257,12 +293,16 @@ pub fn examine<V: Value, I: Index>(
         memory_rate: Some(settings.chip.memory.dram_bytes),
         cpu,
         kernels: Vec::new(),
+        left_out: Vec::new(),
+        pays_after: None,
         peers: Vec::new(),
         no_peers: None,
-        choice: choose::<V>(&statistics, settings.products),
+        choice: choose::<V>(&statistics, settings.products, shared_bytes),
         statistics,
     };
-    let variants = candidates::<V>(&examination.statistics);
+    let mut variants = candidates::<V>(&examination.statistics, shared_bytes);
+    // If there is a limit, those that no long row holds up come first.
+    variants.sort_by_key(|variant| variant.has_straggler());
     match settings.gpu {
         Some(ordinal) => measured(&mut examination, matrix, &numbers, &variants, settings, ordinal)?,
         None => {
@@ -280,7 +320,29 @@ pub fn examine<V: Value, I: Index>(
         false => f64::INFINITY,
     };
     examination.kernels.sort_by(|a, b| order(a).total_cmp(&order(b)));
+    examination.pays_after = examination.paying_products();
     Ok(examination)
+}
+
+/// Takes the variants for which there is time, one after the other.
+fn in_time(
+    variants: &[Variant],
+    limit: Option<Duration>,
+    left_out: &mut Vec<String>,
+    mut work: impl FnMut(Variant) -> Result<KernelResult, ExamineError>,
+) -> Result<Vec<KernelResult>, ExamineError> {
+    let start = Instant::now();
+    let mut results = Vec::new();
+    for &variant in variants {
+        match limit {
+            // One of them is always tried.
+            Some(limit) if start.elapsed() >= limit && !results.is_empty() => {
+                left_out.push(variant.to_string());
+            }
+            _ => results.push(work(variant)?),
+        }
+    }
+    Ok(results)
 }
 
 /// The reference, and the fast product beside it.
@@ -336,7 +398,7 @@ fn predicted<V: Value, I: Index>(
     settings: &Settings,
 ) -> Result<(), ExamineError> {
     let part = first_rows(matrix, settings.checked_nonzeros);
-    for &variant in variants {
+    let kernels = in_time(variants, settings.limit, &mut examination.left_out, |variant| {
         let mut result = KernelResult::new(variant);
         // Without a compiler none of them runs.
         let code = variant.compile::<V, I>(settings.chip.capability, Form::Ptx)?;
@@ -344,7 +406,9 @@ fn predicted<V: Value, I: Index>(
         let registers = registers.resources.map(|resources| resources.registers);
         let mut work = || -> Result<(), ExecuteError> {
             let mut device = SimulatedDevice::new(settings.chip.clone(), Checks::default());
-            check(&mut device, (variant, &code), &part, numbers, settings.scalars, &mut result)?;
+            let placed = Placed::new(&mut device, &part, &numbers.x)?;
+            let job = Job::new(&mut device, (variant, &code), &part, &placed, settings.scalars)?;
+            check::<V>(&mut device, &job, &placed, numbers, (part.rows(), settings.scalars), &mut result)?;
             let device = SimulatedDevice::new(settings.chip.clone(), Checks::default());
             let mut device = device.calibrated(settings.calibration.clone());
             let placed = Placed::new(&mut device, matrix, &numbers.x)?;
@@ -360,31 +424,29 @@ fn predicted<V: Value, I: Index>(
         if let Err(error) = work() {
             result.problem = Some(error.to_string());
         }
-        examination.kernels.push(result);
-    }
+        Ok(result)
+    })?;
+    examination.kernels = kernels;
     Ok(())
 }
 
-/// Runs a kernel on a device with a poisoned `y`, and compares.
-fn check<V: Value, I: Index>(
+/// Runs a kernel on a device with a poisoned `y`, and compares so many rows.
+fn check<V: Value>(
     device: &mut dyn Device,
-    (variant, code): (Variant, &crate::compile::Compiled),
-    matrix: &Csr<V, I>,
+    job: &Job,
+    placed: &Placed,
     numbers: &Numbers<V>,
-    scalars: Scalars,
+    (rows, scalars): (usize, Scalars),
     result: &mut KernelResult,
 ) -> Result<(), ExecuteError> {
-    let placed = Placed::new(device, matrix, &numbers.x)?;
-    let job = Job::new(device, (variant, code), matrix, &placed, scalars)?;
-    poison(device, &placed, &numbers.y[..matrix.rows()], scalars)?;
+    poison(device, placed, &numbers.y[..rows], scalars)?;
     for launch in job.preparation.iter().chain(&job.launches) {
         let launched = device.launch(launch)?;
         result.findings.extend(launched.findings.iter().map(ToString::to_string));
     }
-    result.difference = Some(compare::<V>(device, &placed, matrix.rows(), &numbers.reference)?);
-    result.checked_rows = matrix.rows();
-    job.free(device)?;
-    placed.free(device)
+    result.difference = Some(compare::<V>(device, placed, rows, &numbers.reference)?);
+    result.checked_rows = rows;
+    Ok(())
 }
 
 /// Gives `y` what it has to hold if it is read, and otherwise what must not be read.
@@ -418,6 +480,15 @@ fn compare<V: Value>(
 #[cfg(feature = "cuda")]
 use on_gpu::measured;
 
+/// The most shared memory of a block on the device that times are of.
+fn shared_bytes(settings: &Settings) -> Result<usize, ExecuteError> {
+    #[cfg(feature = "cuda")]
+    if let Some(ordinal) = settings.gpu {
+        return Ok(crate::execute::GpuDevice::open(ordinal)?.shared_bytes());
+    }
+    Ok(settings.chip.shared_bytes)
+}
+
 /// The first GPU, if there is one that can be used.
 pub fn first_gpu() -> Option<usize> {
     #[cfg(feature = "cuda")]
@@ -448,7 +519,7 @@ mod on_gpu {
     };
 
     use super::*;
-    use crate::execute::GpuDevice;
+    use crate::execute::{GpuDevice, Launch};
 
     pub(super) fn measured<V: Value, I: Index>(
         examination: &mut Examination,
@@ -463,20 +534,20 @@ mod on_gpu {
         examination.measured = true;
         examination.memory_rate = device.published().map(|chip| chip.memory.dram_bytes);
         let placed = Placed::new(&mut device, matrix, &numbers.x)?;
-        for &variant in variants {
+        let kernels = in_time(variants, settings.limit, &mut examination.left_out, |variant| {
             let mut result = KernelResult::new(variant);
             let code = variant.compile::<V, I>(device.capability(), Form::Cubin)?;
             let mut work = || -> Result<(), ExecuteError> {
-                check(&mut device, (variant, &code), matrix, numbers, settings.scalars, &mut result)?;
                 let job = Job::new(&mut device, (variant, &code), matrix, &placed, settings.scalars)?;
+                let rows = matrix.rows();
+                check::<V>(&mut device, &job, &placed, numbers, (rows, settings.scalars), &mut result)?;
                 poison(&mut device, &placed, &numbers.y, settings.scalars)?;
                 if !job.preparation.is_empty() {
                     let times =
                         device.time(std::slice::from_ref(&job.preparation), settings.repeats.min(10))?;
                     result.device_preparation_seconds = median(times);
                 }
-                let times = device.time(std::slice::from_ref(&job.launches), settings.repeats)?;
-                result.seconds = Some(median(times));
+                result.seconds = Some(product_seconds(&mut device, &job.launches, settings.repeats)?);
                 result.host_preparation_seconds = job.host_seconds;
                 result.extra_bytes = job.extra_bytes;
                 job.free(&mut device)
@@ -487,9 +558,24 @@ mod on_gpu {
                 Err(error) => result.problem = Some(error.to_string()),
                 Ok(()) => {}
             }
-            examination.kernels.push(result);
-        }
+            Ok(result)
+        })?;
+        examination.kernels = kernels;
         peers(examination, matrix, numbers, settings, &mut device, &placed)
+    }
+
+    /// A slow product is timed for about so long.
+    const SLOW_SECONDS: f64 = 0.5;
+
+    fn product_seconds(
+        device: &mut GpuDevice,
+        launches: &[Launch],
+        repeats: usize,
+    ) -> Result<f64, ExecuteError> {
+        let launches = [launches.to_vec()];
+        let one = median(device.time(&launches, 1)?);
+        let enough = (SLOW_SECONDS / one.max(f64::MIN_POSITIVE)) as usize;
+        Ok(median(device.time(&launches, enough.max(3).min(repeats))?))
     }
 
     fn median(mut milliseconds: Vec<f32>) -> f64 {
@@ -580,6 +666,65 @@ mod on_gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn preparation_pays_after_so_many_products() {
+        let kernel = |seconds: f64, host: f64| {
+            let mut result = KernelResult::new(Variant::SCALAR);
+            result.difference = Some(Difference::default());
+            (result.seconds, result.host_preparation_seconds) = (Some(seconds), host);
+            result
+        };
+        let matrix: Csr<f32, i32> = Csr::new(1, 1, vec![0, 1], vec![0], vec![1.0]).unwrap();
+        let (_, cpu) = on_cpu(&matrix, Scalars::default());
+        let statistics = Statistics::new(&matrix);
+        let mut found = Examination {
+            name: String::new(),
+            values: "",
+            indices: "",
+            irregular: false,
+            matrix_bytes: 0,
+            floor_bytes: 0,
+            device: String::new(),
+            measured: true,
+            memory_rate: None,
+            cpu,
+            kernels: vec![kernel(1.0, 8.0), kernel(2.0, 1.0), kernel(5.0, 0.0)],
+            left_out: Vec::new(),
+            pays_after: None,
+            peers: Vec::new(),
+            no_peers: None,
+            choice: choose::<f32>(&statistics, 1, 0),
+            statistics,
+        };
+        // Seven seconds more than the second, which takes one longer.
+        assert_eq!(found.paying_products(), Some(7));
+        found.peers.push(PeerResult {
+            name: String::new(),
+            difference: None,
+            seconds: Some(1.5),
+            preprocessed_seconds: Some(1.25),
+            preprocessing_seconds: Some(7.0),
+            extra_bytes: 0,
+            problem: None,
+        });
+        assert_eq!(found.paying_products(), Some(16));
+        found.peers[0].seconds = Some(0.5);
+        assert_eq!(found.paying_products(), None);
+    }
+
+    #[test]
+    fn what_does_not_begin_in_time_is_left_out() {
+        let variants = [Variant::SCALAR, Variant::vector(2), Variant::vector(4)];
+        let tried = |limit: Option<Duration>| {
+            let mut left_out = Vec::new();
+            let done = in_time(&variants, limit, &mut left_out, |variant| Ok(KernelResult::new(variant)));
+            (done.unwrap().len(), left_out)
+        };
+        assert_eq!(tried(None), (3, vec![]));
+        let names = ["vector, 2 lanes", "vector, 4 lanes"].map(str::to_owned).to_vec();
+        assert_eq!(tried(Some(Duration::ZERO)), (1, names));
+    }
 
     #[test]
     fn the_first_rows_are_a_matrix() {

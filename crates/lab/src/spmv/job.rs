@@ -5,8 +5,9 @@ use std::{slice, time::Instant};
 use super::{
     cpu::Scalars,
     csr::{Csr, Index, Value},
-    kernel::{Algorithm, Variant},
+    kernel::{Algorithm, SUM_THREADS, Variant},
     schedule::Tiles,
+    slices::{Extents, Slices},
 };
 use crate::{
     compile::Compiled,
@@ -77,7 +78,7 @@ pub struct Job {
     /// For kernels that give a row to one group of threads: a launch of nothing but the block that has the longest row. A product takes no
     /// less time than that block, which a sample of blocks may miss.
     pub straggler: Option<Launch>,
-    /// Seconds that the host took to prepare its tables.
+    /// Seconds that the host took to make its tables and to copy them.
     pub host_seconds: f64,
     /// Bytes of tables and scratch memory beside the matrix.
     pub extra_bytes: usize,
@@ -185,8 +186,8 @@ impl Job {
             Algorithm::Adaptive => {
                 let start = Instant::now();
                 let Tiles { tiles, long_rows, pieces } = Tiles::new(matrix, variant.tile());
-                job.host_seconds = start.elapsed().as_secs_f64();
                 let table = job.table(device, bytemuck::cast_slice(&tiles))?;
+                job.host_seconds = start.elapsed().as_secs_f64();
                 let partial = word(job.room(device, pieces * size_of::<V>())?);
                 let factors = [alpha, beta];
                 let main =
@@ -196,7 +197,51 @@ impl Job {
                     let table = job.table(device, bytemuck::cast_slice(&long_rows))?;
                     let [_, y] = vectors;
                     let finish = [&[word(table), partial, y], &factors[..]].concat();
-                    job.launches.push(make.launch("spmv_adaptive_finish", long_rows.len(), finish)?);
+                    job.launches.push(make.launch("spmv_finish", long_rows.len(), finish)?);
+                }
+            }
+            Algorithm::Sliced { columns, block_bytes } => {
+                let start = Instant::now();
+                let resident = |threads: usize| device.multiprocessors() * (1024 / threads).max(1);
+                let (shares, resident) = (resident(variant.threads), resident(SUM_THREADS));
+                let extents = Extents { columns, block_bytes, shares, resident };
+                let tables = Slices::new(matrix, &extents).ok_or_else(|| {
+                    ExecuteError::Launch(
+                        "the sliced kernel counts products in 32 bits, and this matrix has more".to_owned(),
+                    )
+                })?;
+                let mut table = |bytes: &[u8]| job.table(device, bytes).map(word);
+                let pieces = table(bytemuck::cast_slice(&tables.pieces))?;
+                let firsts = table(bytemuck::cast_slice(&tables.firsts))?;
+                let values = table(bytemuck::cast_slice(&tables.values))?;
+                let columns = table(bytemuck::cast_slice(&tables.columns))?;
+                let places = table(bytemuck::cast_slice(&tables.places))?;
+                let blocks = table(bytemuck::cast_slice(&tables.rows.blocks))?;
+                let words = table(bytemuck::cast_slice(&tables.rows.words))?;
+                let long_rows = table(bytemuck::cast_slice(&tables.long_rows))?;
+                job.host_seconds = start.elapsed().as_secs_f64();
+                let products = word(job.room(device, tables.products * size_of::<V>())?);
+                let partial = word(job.room(device, tables.partials * size_of::<V>())?);
+                let [x, y] = vectors;
+                let shared = variant.shared_bytes::<V>().map(|bytes| bytes as u32);
+                if !tables.pieces.is_empty() {
+                    let clear = vec![products.clone(), word(tables.products as u64)];
+                    let blocks = tables.products.div_ceil(variant.threads);
+                    job.preparation.push(make.launch("spmv_sliced_clear", blocks, clear)?);
+                    let arguments = vec![pieces, firsts, values, columns, places, x, products.clone()];
+                    let launch = make.launch("spmv_sliced_products", tables.firsts.len() - 1, arguments)?;
+                    job.launches.push(Launch { shared_bytes: shared[0], ..launch });
+                }
+                let arrays = [blocks, words, products, y.clone(), partial.clone()];
+                let arguments = [&arrays[..], &[alpha.clone(), beta]].concat();
+                let launch = make.launch("spmv_sliced_sums", tables.rows.blocks.len(), arguments)?;
+                let block = [SUM_THREADS as u32, 1, 1];
+                job.launches.push(Launch { shared_bytes: shared[1], block, ..launch });
+                if !tables.long_rows.is_empty() {
+                    // The launch before has given these rows their share of y.
+                    let one = bytemuck::bytes_of(&V::from_f64(1.0)).to_vec();
+                    let finish = vec![long_rows, partial, y, alpha, one];
+                    job.launches.push(make.launch("spmv_finish", tables.long_rows.len(), finish)?);
                 }
             }
         }
@@ -212,7 +257,9 @@ impl Job {
 
     fn table(&mut self, device: &mut dyn Device, bytes: &[u8]) -> Result<Address, ExecuteError> {
         let address = self.room(device, bytes.len())?;
-        device.write(address, bytes)?;
+        if !bytes.is_empty() {
+            device.write(address, bytes)?;
+        }
         Ok(address)
     }
 

@@ -22,6 +22,13 @@ pub enum Algorithm {
     Merge,
     /// Tiles of whole rows, chosen beforehand, for each block.
     Adaptive,
+    /// Non-zeros sorted beforehand by slices of the columns, whose entries of `x` lie in shared memory.
+    Sliced {
+        /// Columns of a slice.
+        columns: usize,
+        /// Bytes of products, sums and tables that a block has room for when it adds products up.
+        block_bytes: usize,
+    },
 }
 
 /// A kernel with its constants.
@@ -42,15 +49,25 @@ impl fmt::Display for Variant {
             Algorithm::Vector { lanes } => write!(f, "vector, {lanes} lanes"),
             Algorithm::Merge => write!(f, "merge"),
             Algorithm::Adaptive => write!(f, "adaptive, {} a thread", self.items),
+            Algorithm::Sliced { columns, .. } => write!(f, "sliced by {columns}"),
         }
     }
 }
 
 macro_rules! source {
-    ($name:literal) => {
-        concat!(include_str!("common.cuh"), "#line 1 \"spmv/", $name, "\"\n", include_str!($name))
+    ($($name:literal),+) => {
+        concat!(include_str!("common.cuh"), $("#line 1 \"spmv/", $name, "\"\n", include_str!($name)),+)
     };
 }
+
+/// Bytes of a slice of `x` of which a multiprocessor holds two, and of one that it holds alone, on the chips that have so much.
+const SLICE_BYTES: [usize; 2] = [96 << 10, 192 << 10];
+
+/// Bytes of a block that adds products up, two for each multiprocessor.
+const BLOCK_BYTES: [usize; 2] = [96 << 10, 112 << 10];
+
+/// Threads of a block that adds products up, and how many such blocks a multiprocessor holds.
+pub(super) const SUM_THREADS: usize = 512;
 
 impl Variant {
     /// A thread for each row.
@@ -79,16 +96,44 @@ impl Variant {
         Variant { algorithm: Algorithm::Adaptive, threads: 256, items }
     }
 
-    /// Every kernel for values of a type.
-    pub fn all<V: Value>() -> Vec<Variant> {
+    /// Slices of the columns, for values of a type: wide ones, or those of which a multiprocessor holds two.
+    pub fn sliced<V: Value>(wide: bool) -> Variant {
+        let columns = SLICE_BYTES[usize::from(wide)] / size_of::<V>();
+        let block_bytes = BLOCK_BYTES[usize::from(wide)];
+        Variant {
+            algorithm: Algorithm::Sliced { columns, block_bytes },
+            threads: if wide { 1024 } else { 512 },
+            items: 64 / size_of::<V>(),
+        }
+    }
+
+    /// Every kernel for values of a type, on a chip whose blocks may have so much shared memory.
+    pub fn all<V: Value>(shared_bytes: usize) -> Vec<Variant> {
         let lanes = [2, 4, 8, 16, 32].map(Variant::vector);
         let adaptive = [true, false].map(Variant::adaptive::<V>);
-        [&[Variant::SCALAR], &lanes[..], &[Variant::merge::<V>()], &adaptive].concat()
+        let sliced = [false, true].map(Variant::sliced::<V>);
+        let mut all = [&[Variant::SCALAR], &lanes[..], &[Variant::merge::<V>()], &adaptive, &sliced].concat();
+        all.retain(|variant| variant.shared_bytes::<V>().into_iter().all(|bytes| bytes <= shared_bytes));
+        all
+    }
+
+    /// Shared memory that its launches are given, beside what its kernels declare: the first launch, and the second.
+    pub fn shared_bytes<V: Value>(&self) -> [usize; 2] {
+        match self.algorithm {
+            // A zero for what fills quads up follows the slice.
+            Algorithm::Sliced { columns, block_bytes } => [(columns + 1) * size_of::<V>(), block_bytes],
+            _ => [0; 2],
+        }
     }
 
     /// The non-zeros, or rows and non-zeros, of a block.
     pub fn tile(&self) -> usize {
         self.threads * self.items
+    }
+
+    /// Whether one group of threads sums a row, however long it is.
+    pub fn has_straggler(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Scalar | Algorithm::Vector { .. })
     }
 
     /// Its source.
@@ -97,7 +142,8 @@ impl Variant {
             Algorithm::Scalar => ("spmv/scalar.cu", source!("scalar.cu")),
             Algorithm::Vector { .. } => ("spmv/vector.cu", source!("vector.cu")),
             Algorithm::Merge => ("spmv/merge.cu", source!("merge.cu")),
-            Algorithm::Adaptive => ("spmv/adaptive.cu", source!("adaptive.cu")),
+            Algorithm::Adaptive => ("spmv/adaptive.cu", source!("finish.cuh", "adaptive.cu")),
+            Algorithm::Sliced { .. } => ("spmv/sliced.cu", source!("finish.cuh", "sliced.cu")),
         };
         Source { name: name.to_owned(), text: text.to_owned(), folder: None }
     }
@@ -112,8 +158,12 @@ impl Variant {
             format!("-DTHREADS={}", self.threads),
             format!("-DITEMS={}", self.items),
         ];
-        if let Algorithm::Vector { lanes } = self.algorithm {
-            options.push(format!("-DLANES={lanes}"));
+        match self.algorithm {
+            Algorithm::Vector { lanes } => options.push(format!("-DLANES={lanes}")),
+            Algorithm::Sliced { columns, .. } => {
+                options.extend([format!("-DCOLUMNS={columns}"), format!("-DSUM_THREADS={SUM_THREADS}")])
+            }
+            _ => {}
         }
         options
     }

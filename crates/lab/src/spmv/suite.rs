@@ -153,8 +153,8 @@ impl Suite {
     /// The table's head.
     pub fn head() -> String {
         format!(
-            "{:<58} {:>9} {:<20} {:>10} {:>6} {:>10} {:>8}\n",
-            "matrix", "", "best kernel", "product", "share", "cuSPARSE", "speed-up"
+            "{:<59} {:>9} {:<21} {:>10} {:>6} {:>10} {:>8} {:>11}\n",
+            "matrix", "", "best kernel", "product", "share", "cuSPARSE", "speed-up", "pays after"
         )
     }
 
@@ -168,14 +168,15 @@ impl Suite {
         let share = best.and_then(|best| best.share);
         let gain = one.best_peer().zip(seconds).map(|(peer, own)| peer / own);
         format!(
-            "{:<58} {:>9} {:<20} {:>10} {:>6} {:>10} {:>8}\n",
+            "{:<59} {:>9} {:<21} {:>10} {:>6} {:>10} {:>8} {:>11}\n",
             one.name,
             if one.irregular { "irregular" } else { "regular" },
             best.map_or("none is right", |best| best.kernel.as_str()),
             micro(seconds),
             share.map_or_else(dash, |share| format!("{:.0} %", 100.0 * share)),
             micro(one.best_peer()),
-            gain.map_or_else(dash, |gain| format!("{gain:.2} ×"))
+            gain.map_or_else(dash, |gain| format!("{gain:.2} ×")),
+            one.pays_after.map_or_else(dash, |products| products.to_string())
         )
     }
 

@@ -142,6 +142,12 @@ impl Examination {
         if let (Some(best), Some(peer)) = (self.best().and_then(|best| best.seconds), self.best_peer()) {
             text += &format!(", {:.2} × as fast as the best of cuSPARSE", peer / best);
         }
+        if let Some(products) = self.pays_after.filter(|&products| products > 1) {
+            text += &format!("; with all preparation, after {products} products");
+        }
+        if !self.left_out.is_empty() {
+            text += &format!("\nleft out, because the time was over: {}", self.left_out.join("; "));
+        }
         text + &format!("\nby its statistics alone: {}, because {}\n", self.choice.variant, self.choice.why)
     }
 }
