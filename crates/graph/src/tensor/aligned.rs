@@ -1,8 +1,7 @@
 //! The memory of tensors: aligned, and handed back to the system when it is freed.
 
 use std::{
-    fmt,
-    mem,
+    fmt, mem,
     ops::{Deref, DerefMut},
 };
 
