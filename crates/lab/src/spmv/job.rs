@@ -107,7 +107,18 @@ impl Maker {
             cluster: [1; 3],
             shared_bytes: 0,
             arguments,
+            overlaps: false,
         })
+    }
+
+    /// A launch of a kernel that waits by itself for the one before.
+    fn following(
+        &self,
+        kernel: &str,
+        blocks: usize,
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<Launch, ExecuteError> {
+        Ok(Launch { overlaps: true, ..self.launch(kernel, blocks, arguments)? })
     }
 }
 
@@ -197,7 +208,7 @@ impl Job {
                     let table = job.table(device, bytemuck::cast_slice(&long_rows))?;
                     let [_, y] = vectors;
                     let finish = [&[word(table), partial, y], &factors[..]].concat();
-                    job.launches.push(make.launch("spmv_finish", long_rows.len(), finish)?);
+                    job.launches.push(make.following("spmv_finish", long_rows.len(), finish)?);
                 }
             }
             Algorithm::Sliced { columns, block_bytes } => {
@@ -234,14 +245,14 @@ impl Job {
                 }
                 let arrays = [blocks, words, products, y.clone(), partial.clone()];
                 let arguments = [&arrays[..], &[alpha.clone(), beta]].concat();
-                let launch = make.launch("spmv_sliced_sums", tables.rows.blocks.len(), arguments)?;
+                let launch = make.following("spmv_sliced_sums", tables.rows.blocks.len(), arguments)?;
                 let block = [SUM_THREADS as u32, 1, 1];
                 job.launches.push(Launch { shared_bytes: shared[1], block, ..launch });
                 if !tables.long_rows.is_empty() {
                     // The launch before has given these rows their share of y.
                     let one = bytemuck::bytes_of(&V::from_f64(1.0)).to_vec();
                     let finish = vec![long_rows, partial, y, alpha, one];
-                    job.launches.push(make.launch("spmv_finish", tables.long_rows.len(), finish)?);
+                    job.launches.push(make.following("spmv_finish", tables.long_rows.len(), finish)?);
                 }
             }
         }

@@ -110,6 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
                          value_t *__restrict__ products) {
     extern __shared__ __align__(16) value_t slice[];
     const int thread = threadIdx.x;
+    let_next_launch_start();
     const long long last = firsts[blockIdx.x + 1];
     for (long long at = firsts[blockIdx.x]; at < last; ++at) {
         const Piece piece = pieces[at];
@@ -138,8 +139,10 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS, 1024 / SUM_THREADS)
     const int count = int(own.products), rows = int(own.rows), groups = int(own.groups);
     value_t *first = slots + 4, *sums = first + count;
     uint4 *table = reinterpret_cast<uint4 *>(slots) + (4 + count + rows + PER_PIECE - 1) / PER_PIECE;
-    copy<SUM_THREADS>(first, products + own.product, count / PER_PIECE);
+    let_next_launch_start();
     copy<SUM_THREADS>(table, tables + own.table, int(own.quads));
+    wait_for_launch_before();
+    copy<SUM_THREADS>(first, products + own.product, count / PER_PIECE);
     // Rows without a non-zero are in no group.
     for (int row = thread; row < rows; row += SUM_THREADS) sums[row] = 0;
     if (thread == 0) slots[0] = 0;
