@@ -59,6 +59,13 @@ __device__ __forceinline__ Columns read_once(const Columns *from) {
     return read.columns;
 }
 
+// Asks for the first bytes of an array, so that they are in L2 when they are needed.
+__device__ __forceinline__ void prefetch(const void *from, long long bytes) {
+    for (long long at = 128 * threadIdx.x; at < bytes; at += 128 * THREADS) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(from) + at));
+    }
+}
+
 // What a thread asks for at a time.
 constexpr int QUADS = ITEMS / 4;
 
@@ -120,6 +127,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
         copy<THREADS>(slice, x + piece.column, whole);
         for (int i = PER_PIECE * whole + thread; i < count; i += THREADS) slice[i] = x[piece.column + i];
         if (thread == 0) slice[COLUMNS] = 0;
+        // Memory has time for what comes next while the slice comes from L2.
+        const long long left = piece.end - piece.begin, soon = left < QUADS * THREADS ? left : QUADS * THREADS;
+        prefetch(values + piece.begin, soon * sizeof(Values));
+        prefetch(columns + piece.begin, soon * sizeof(Columns));
+        prefetch(places + piece.begin, soon * sizeof(unsigned));
         wait_for_copies();
         __syncthreads();
         multiply<false>(piece.begin, piece.border, values, columns, places, slice, products);
