@@ -194,15 +194,26 @@ impl Job {
                     job.launches.push(make.launch("spmv_merge_finish", blocks, finish)?);
                 }
             }
-            Algorithm::Adaptive => {
+            Algorithm::Adaptive | Algorithm::Narrow => {
                 let start = Instant::now();
-                let Tiles { tiles, long_rows, pieces } = Tiles::new(matrix, variant.tile());
+                let mut arrays = arrays;
+                let (tiles, firsts) = match variant.algorithm {
+                    Algorithm::Narrow => {
+                        let tiles = Tiles::narrow(matrix, variant.tile());
+                        let (firsts, columns) = tiles.narrow_columns(matrix);
+                        arrays[1] = word(job.table(device, bytemuck::cast_slice(&columns))?);
+                        let firsts = job.table(device, bytemuck::cast_slice(&firsts))?;
+                        (tiles, vec![word(firsts)])
+                    }
+                    _ => (Tiles::new(matrix, variant.tile()), Vec::new()),
+                };
+                let Tiles { tiles, long_rows, pieces } = tiles;
                 let table = job.table(device, bytemuck::cast_slice(&tiles))?;
                 job.host_seconds = start.elapsed().as_secs_f64();
                 let partial = word(job.room(device, pieces * size_of::<V>())?);
                 let factors = [alpha, beta];
-                let main =
-                    [&[word(table)], &arrays[..], &vectors, slice::from_ref(&partial), &factors].concat();
+                let partials = slice::from_ref(&partial);
+                let main = [&[word(table)], &arrays[..], &vectors, partials, &factors, &firsts].concat();
                 job.launches.push(make.launch("spmv_adaptive", tiles.len(), main)?);
                 if !long_rows.is_empty() {
                     let table = job.table(device, bytemuck::cast_slice(&long_rows))?;
