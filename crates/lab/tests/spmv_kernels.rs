@@ -118,7 +118,7 @@ fn check<V: Value, I: Index>(variants: &[Variant]) {
                 continue;
             }
             // Narrow columns are for rows whose columns they can tell apart.
-            let narrow = variant.algorithm == Algorithm::Narrow;
+            let narrow = matches!(variant.algorithm, Algorithm::Narrow | Algorithm::NarrowVector { .. });
             if narrow && Statistics::new(&matrix).reach >= 1 << 16 {
                 continue;
             }
@@ -148,6 +148,7 @@ fn f64_with_i32() {
         Variant::merge::<f64>(),
         Variant::adaptive::<f64>(true),
         Variant::narrow::<f64>(),
+        Variant::narrow_vector(4),
         Variant::sliced::<f64>(false),
         small_slices()[0],
     ]);
@@ -161,6 +162,7 @@ fn f32_with_i64() {
         Variant::merge::<f32>(),
         Variant::adaptive::<f32>(true),
         Variant::narrow::<f32>(),
+        Variant::narrow_vector(8),
         Variant::sliced::<f32>(true),
         small_slices()[1],
     ]);

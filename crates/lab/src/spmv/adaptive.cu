@@ -51,7 +51,14 @@ __device__ __forceinline__ bool sum_rows(const value_t *products, const index_t 
     return left_out;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 6)
+// Blocks of a multiprocessor. Narrow columns need registers for an address that is otherwise a constant.
+#ifdef COLUMN
+constexpr int BLOCKS = 5;
+#else
+constexpr int BLOCKS = 6;
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     spmv_adaptive(const Tile *__restrict__ tiles, const index_t *__restrict__ offsets,
                   const column_t *__restrict__ columns, const value_t *__restrict__ values,
                   const value_t *__restrict__ x, value_t *__restrict__ y, value_t *__restrict__ partial,

@@ -32,6 +32,9 @@ const SORTED_NONZEROS: usize = 1 << 21;
 /// Slices beyond which the sorted pieces of a block of rows become shorter than a sector.
 const MOST_SLICES: usize = 2048;
 
+/// Non-zeros of a row that keep several lanes busy.
+const LONG: f64 = 24.0;
+
 /// The share of scattered reads of `x` beyond which most of them miss the first cache; the rows of a stencil share theirs.
 const SCATTERED: f64 = 0.75;
 
@@ -57,9 +60,11 @@ pub fn choose<V: Value>(known: &Statistics, products: usize, shared_bytes: usize
     }
     if known.reach < NARROW && known.scattered <= SCATTERED && products >= SORTED_PRODUCTS {
         let why = "the columns of a row lie near each other, so that 16 bits tell them apart; writing them so serves many products";
-        return choice(Variant::narrow::<V>(), why);
+        let long = !known.is_irregular() && known.mean >= LONG;
+        let narrow = Variant::narrow_vector(lanes(known.mean).clamp(4, 16));
+        return choice(if long { narrow } else { Variant::narrow::<V>() }, why);
     }
-    if !known.is_irregular() && known.mean >= 24.0 {
+    if !known.is_irregular() && known.mean >= LONG {
         let why = "rows are of about one length and long enough to keep several lanes busy; nothing has to be prepared";
         return choice(Variant::vector(lanes(known.mean)), why);
     }
@@ -84,11 +89,13 @@ fn lanes(mean: f64) -> usize {
 /// The kernels that are worth trying on a matrix: those whose groups of lanes are not far longer or shorter than its rows, and that do not
 /// cut it into too many slices or need narrower columns than it has.
 pub fn candidates<V: Value>(known: &Statistics, shared_bytes: usize) -> Vec<Variant> {
+    let suits = |lanes: usize| {
+        let lanes = lanes as f64;
+        (lanes <= 2.0 * known.mean.max(1.0)) && (lanes * 32.0 >= known.mean || lanes == 32.0)
+    };
     let fits = |variant: &Variant| match variant.algorithm {
-        Algorithm::Vector { lanes } => {
-            let lanes = lanes as f64;
-            (lanes <= 2.0 * known.mean.max(1.0)) && (lanes * 32.0 >= known.mean || lanes == 32.0)
-        }
+        Algorithm::Vector { lanes } => suits(lanes),
+        Algorithm::NarrowVector { lanes } => suits(lanes) && known.reach < NARROW,
         Algorithm::Narrow => known.reach < NARROW,
         Algorithm::Sliced { columns, .. } => known.columns <= MOST_SLICES * columns,
         _ => true,
@@ -120,6 +127,7 @@ mod tests {
         assert_eq!(of(Kind::Banded, 64_000, 1), Algorithm::Vector { lanes: 4 });
         assert_eq!(of(Kind::Stencil2d, 0, 100), Algorithm::Adaptive);
         assert_eq!(of(Kind::Stencil2d, 0, 1000), Algorithm::Narrow);
+        assert_eq!(of(Kind::Banded, 64_000, 1000), Algorithm::NarrowVector { lanes: 4 });
         assert_eq!(of(Kind::PowerLaw, 60_000, 100), Algorithm::Adaptive);
         assert_eq!(of(Kind::PowerLaw, 60_000, 1), Algorithm::Merge);
         assert_eq!(of(Kind::DenseRow, 60_000, 10), Algorithm::Merge);

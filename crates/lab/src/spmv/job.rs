@@ -6,7 +6,7 @@ use super::{
     cpu::Scalars,
     csr::{Csr, Index, Value},
     kernel::{Algorithm, SUM_THREADS, Variant},
-    schedule::Tiles,
+    schedule::{Tiles, narrow_columns},
     slices::{Extents, Slices},
 };
 use crate::{
@@ -157,12 +157,22 @@ impl Job {
         let (count, vectors) = (word(rows as u64), [word(at.x), word(at.y)]);
         let arrays = [word(at.offsets), word(at.columns), word(at.values)];
         match variant.algorithm {
-            Algorithm::Scalar | Algorithm::Vector { .. } => {
+            Algorithm::Scalar | Algorithm::Vector { .. } | Algorithm::NarrowVector { .. } => {
                 let (kernel, lanes) = match variant.algorithm {
-                    Algorithm::Vector { lanes } => ("spmv_vector", lanes),
+                    Algorithm::Vector { lanes } | Algorithm::NarrowVector { lanes } => ("spmv_vector", lanes),
                     _ => ("spmv_scalar", 1),
                 };
-                let arguments = [&[count], &arrays[..], &vectors, &[alpha, beta]].concat();
+                let mut arrays = arrays;
+                let mut firsts = None;
+                if let Algorithm::NarrowVector { .. } = variant.algorithm {
+                    let start = Instant::now();
+                    let (table, columns) = narrow_columns(matrix, (0..rows).map(|row| matrix.row(row)));
+                    arrays[1] = word(job.table(device, bytemuck::cast_slice(&columns))?);
+                    firsts = Some(job.table(device, bytemuck::cast_slice(&table))?);
+                    job.host_seconds = start.elapsed().as_secs_f64();
+                }
+                let factors: Vec<Vec<u8>> = [alpha, beta].into_iter().chain(firsts.map(word)).collect();
+                let arguments = [&[count], &arrays[..], &vectors, &factors].concat();
                 let block = variant.threads / lanes;
                 job.launches.push(make.launch(kernel, rows.div_ceil(block), arguments.clone())?);
                 let longest = (0..rows).max_by_key(|&row| matrix.row(row).len()).unwrap_or(0);
@@ -171,6 +181,9 @@ impl Job {
                 of_block[0] = word(block.min(rows - first) as u64);
                 of_block[1] = word(at.offsets + (first * size_of::<I>()) as u64);
                 of_block[5] = word(at.y + (first * size_of::<V>()) as u64);
+                if let Some(firsts) = firsts {
+                    of_block[8] = word(firsts + (first * size_of::<I>()) as u64);
+                }
                 job.straggler = Some(make.launch(kernel, 1, of_block)?);
             }
             Algorithm::Merge => {
@@ -200,7 +213,8 @@ impl Job {
                 let (tiles, firsts) = match variant.algorithm {
                     Algorithm::Narrow => {
                         let tiles = Tiles::narrow(matrix, variant.tile());
-                        let (firsts, columns) = tiles.narrow_columns(matrix);
+                        let own = tiles.tiles.iter().map(|&[.., begin, end]| begin.at()..end.at());
+                        let (firsts, columns) = narrow_columns(matrix, own);
                         arrays[1] = word(job.table(device, bytemuck::cast_slice(&columns))?);
                         let firsts = job.table(device, bytemuck::cast_slice(&firsts))?;
                         (tiles, vec![word(firsts)])

@@ -1,5 +1,7 @@
 //! What the adaptive kernel is given beside the matrix: which rows each block takes, and columns of 16 bits.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::csr::{Csr, Index, Value};
@@ -78,26 +80,29 @@ impl<I: Index> Tiles<I> {
         }
         Tiles { tiles, long_rows, pieces }
     }
+}
 
-    /// The first column of each tile, and all columns counted from that of their tile.
-    pub fn narrow_columns<V: Value>(&self, matrix: &Csr<V, I>) -> (Vec<I>, Vec<u16>) {
-        let mut columns = vec![0; matrix.nonzeros()];
-        let mut left = &mut columns[..];
-        let mut tasks = Vec::with_capacity(self.tiles.len());
-        for &[.., begin, end] in &self.tiles {
-            let (own, after) = left.split_at_mut(end.at() - begin.at());
-            tasks.push((&matrix.indices()[begin.at()..end.at()], own));
-            left = after;
-        }
-        let of_tile = |(indices, own): (&[I], &mut [u16])| {
-            let first = indices.iter().min().copied().unwrap_or(I::from_usize(0));
-            for (column, index) in own.iter_mut().zip(indices) {
-                *column = (index.at() - first.at()) as u16;
-            }
-            first
-        };
-        (tasks.into_par_iter().map(of_tile).collect(), columns)
+/// The first column of each part of a matrix, and all columns counted from that of their part. The parts have all non-zeros, in order.
+pub fn narrow_columns<V: Value, I: Index>(
+    matrix: &Csr<V, I>,
+    parts: impl Iterator<Item = Range<usize>>,
+) -> (Vec<I>, Vec<u16>) {
+    let mut columns = vec![0; matrix.nonzeros()];
+    let mut left = &mut columns[..];
+    let mut tasks = Vec::new();
+    for part in parts {
+        let (own, after) = left.split_at_mut(part.len());
+        tasks.push((&matrix.indices()[part], own));
+        left = after;
     }
+    let of_part = |(indices, own): (&[I], &mut [u16])| {
+        let first = indices.iter().min().copied().unwrap_or(I::from_usize(0));
+        for (column, index) in own.iter_mut().zip(indices) {
+            *column = (index.at() - first.at()) as u16;
+        }
+        first
+    };
+    (tasks.into_par_iter().map(of_part).collect(), columns)
 }
 
 #[cfg(test)]
@@ -118,7 +123,8 @@ mod tests {
         let far: Csr<f32, i32> = Csr::new(5, 70_001, vec![0, 1, 3, 4, 5, 6], indices, vec![1.0; 6]).unwrap();
         let tiles = Tiles::narrow(&far, 5);
         assert_eq!(tiles.tiles, [[0, 1, 0, 1], [1, 2, 1, 3], [2, 4, 3, 5], [4, 5, 5, 6]]);
-        let (firsts, columns) = tiles.narrow_columns(&far);
+        let own = tiles.tiles.iter().map(|&[.., begin, end]| begin.at()..end.at());
+        let (firsts, columns) = narrow_columns(&far, own);
         assert_eq!((firsts, columns), (vec![10, 60_000, 9, 65_545], vec![0, 10_000, 0, 0, 65_535, 0]));
         // Not more rows than the tile has places, however short they are.
         let empty: Csr<f32, i64> = Csr::new(7, 1, vec![0; 8], vec![], vec![]).unwrap();
