@@ -22,9 +22,9 @@ pub struct Choice {
 /// row, and a product of a matrix with short rows takes a hundredth of that on a GPU.
 const MANY_PRODUCTS: usize = 100;
 
-/// Products after which tables for every non-zero have paid for themselves: the host takes some nanoseconds for each, and a product on a GPU gains
-/// some picoseconds.
-const SORTED_PRODUCTS: usize = 1000;
+/// Products after which tables for every non-zero have paid for themselves: many cores together take some nanoseconds for each, and a product
+/// on a GPU gains some picoseconds.
+const SORTED_PRODUCTS: usize = 4000;
 
 /// Non-zeros below which the launches of the sliced kernel cost more than its reads of `x` gain.
 const SORTED_NONZEROS: usize = 1 << 21;
@@ -126,8 +126,8 @@ mod tests {
         assert_eq!(of(Kind::Uniform, 200_000, 1), Algorithm::Vector { lanes: 16 });
         assert_eq!(of(Kind::Banded, 64_000, 1), Algorithm::Vector { lanes: 4 });
         assert_eq!(of(Kind::Stencil2d, 0, 100), Algorithm::Adaptive);
-        assert_eq!(of(Kind::Stencil2d, 0, 1000), Algorithm::Narrow);
-        assert_eq!(of(Kind::Banded, 64_000, 1000), Algorithm::NarrowVector { lanes: 4 });
+        assert_eq!(of(Kind::Stencil2d, 0, 10_000), Algorithm::Narrow);
+        assert_eq!(of(Kind::Banded, 64_000, 10_000), Algorithm::NarrowVector { lanes: 4 });
         assert_eq!(of(Kind::PowerLaw, 60_000, 100), Algorithm::Adaptive);
         assert_eq!(of(Kind::PowerLaw, 60_000, 1), Algorithm::Merge);
         assert_eq!(of(Kind::DenseRow, 60_000, 10), Algorithm::Merge);
@@ -138,12 +138,12 @@ mod tests {
         let recipe: Recipe = "uniform:rows=200000,nonzeros=2200000".parse().unwrap();
         let known = Statistics::new(&recipe.generate::<f32, i32>().unwrap());
         let of = |products: usize, shared_bytes: usize| choose::<f32>(&known, products, shared_bytes).variant;
-        assert_eq!(of(1000, 227 << 10), Variant::sliced::<f32>(true));
-        assert_eq!(of(1000, 99 << 10), Variant::sliced::<f32>(false));
-        assert_eq!(of(1000, 64 << 10).algorithm, Algorithm::Adaptive);
-        assert_eq!(of(100, 227 << 10).algorithm, Algorithm::Adaptive);
+        assert_eq!(of(10_000, 227 << 10), Variant::sliced::<f32>(true));
+        assert_eq!(of(10_000, 99 << 10), Variant::sliced::<f32>(false));
+        assert_eq!(of(10_000, 64 << 10).algorithm, Algorithm::Adaptive);
+        assert_eq!(of(1000, 227 << 10).algorithm, Algorithm::Adaptive);
         // Too many slices.
         let wide = Statistics { columns: 1 << 28, ..known.clone() };
-        assert_eq!(choose::<f32>(&wide, 1000, 227 << 10).variant.algorithm, Algorithm::Adaptive);
+        assert_eq!(choose::<f32>(&wide, 10_000, 227 << 10).variant.algorithm, Algorithm::Adaptive);
     }
 }
