@@ -72,6 +72,20 @@ fn product<V: Value, I: Index>(
     results
 }
 
+/// Rows whose columns descend, every second one being that of the one before.
+fn disordered<V: Value, I: Index>() -> Csr<V, I> {
+    let recipe = Recipe { kind: Kind::PowerLaw, rows: 500, columns: 3000, nonzeros: 20_000, seed: 7 };
+    let matrix: Csr<V, I> = recipe.generate().unwrap();
+    let (mut indices, mut values) = (Vec::new(), Vec::new());
+    for row in 0..matrix.rows() {
+        let range = matrix.row(row);
+        let columns = matrix.indices()[range.clone()].iter().rev();
+        indices.extend(columns.map(|index| I::from_usize(index.at() / 2 * 2)));
+        values.extend(matrix.values()[range].iter().rev());
+    }
+    Csr::new(matrix.rows(), matrix.columns(), matrix.offsets().to_vec(), indices, values).unwrap()
+}
+
 /// Matrices of every kind, and the edges: nothing at all, one element, wide, tall, one huge row between empty ones.
 fn matrices<V: Value, I: Index>() -> Vec<(String, Csr<V, I>)> {
     let mut all = Vec::new();
@@ -95,6 +109,7 @@ fn matrices<V: Value, I: Index>() -> Vec<(String, Csr<V, I>)> {
     add(40, 2500, 60_000, Kind::PowerLaw);
     // Columns that take more than 16 bits, though those of a row lie near each other.
     add(2000, 150_000, 20_000, Kind::Banded);
+    all.push(("columns in no order, and several times".to_owned(), disordered()));
     all
 }
 
