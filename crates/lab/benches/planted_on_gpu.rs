@@ -67,6 +67,7 @@ fn measured(gpu: &mut GpuDevice, planted: &Planted) -> [f64; 2] {
             cluster: [1; 3],
             shared_bytes: shared_bytes as u32,
             arguments: addresses.chain(numbers).collect(),
+            overlaps: false,
         }]
     });
     gpu.time(&forms, WARM_UP).unwrap();

@@ -1,4 +1,4 @@
-//! Predicts every kernel of sparse matrix × vector on an H200: `cargo run --release -p kinora-lab --example spmv_predictions`, with recipes
+//! Predicts the kernels of sparse matrix × vector on an H200: `cargo run --release -p kinora-lab --example spmv_predictions`, with recipes
 //! such as `uniform:rows=100000,nonzeros=3000000` to predict others than the usual ones.
 
 use std::{env, error::Error, io::Write};
@@ -7,7 +7,7 @@ use kinora_lab::{
     compile::Form,
     execute::SimulatedDevice,
     spmv::{
-        Csr, Job, Placed, Statistics, Value, Variant,
+        Csr, Job, Placed, Statistics, Value, candidates,
         cpu::Scalars,
         generate::{Recipe, vector},
         predict::predict,
@@ -56,7 +56,7 @@ fn table<V: Value>(recipe: &Recipe) -> Result<(), Box<dyn Error>> {
         at_best * 1e6
     )?;
     let x: Vec<V> = vector(matrix.columns(), 1);
-    for variant in Variant::all::<V>(chip.shared_bytes) {
+    for variant in candidates::<V>(&known, chip.shared_bytes) {
         let mut device =
             SimulatedDevice::new(chip.clone(), Checks::default()).calibrated(calibration.clone());
         let placed = Placed::new(&mut device, &matrix, &x)?;

@@ -228,7 +228,10 @@ pub(crate) fn launches(
             };
             let arguments = plan.arguments.iter().map(argument).collect::<Result<_, _>>()?;
             let kernel = kernels[number].clone();
-            all.push((number, Launch { module, kernel, grid, block, cluster, shared_bytes, arguments }));
+            all.push((
+                number,
+                Launch { module, kernel, grid, block, cluster, shared_bytes, arguments, overlaps: false },
+            ));
         }
     }
     Ok(all)

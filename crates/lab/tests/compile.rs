@@ -52,6 +52,7 @@ fn a_template_is_instantiated_and_runs() {
         cluster: [1; 3],
         shared_bytes: 0,
         arguments: vec![x.to_le_bytes().to_vec()],
+        overlaps: false,
     };
     assert_eq!(device.launch(&launch).unwrap().findings, []);
     let mut bytes = vec![0; 32 * 4];

@@ -8,7 +8,7 @@ use kinora_lab::{
     compile::{CompileError, Compiled, Form},
     execute::{Device, SimulatedDevice},
     spmv::{
-        Algorithm, Csr, Index, Job, Placed, Value, Variant,
+        Algorithm, Csr, Index, Job, Placed, Statistics, Value, Variant,
         cpu::{self, Scalars},
         generate::{Kind, Recipe, vector},
     },
@@ -72,6 +72,20 @@ fn product<V: Value, I: Index>(
     results
 }
 
+/// Rows whose columns descend, every second one being that of the one before.
+fn disordered<V: Value, I: Index>() -> Csr<V, I> {
+    let recipe = Recipe { kind: Kind::PowerLaw, rows: 500, columns: 3000, nonzeros: 20_000, seed: 7 };
+    let matrix: Csr<V, I> = recipe.generate().unwrap();
+    let (mut indices, mut values) = (Vec::new(), Vec::new());
+    for row in 0..matrix.rows() {
+        let range = matrix.row(row);
+        let columns = matrix.indices()[range.clone()].iter().rev();
+        indices.extend(columns.map(|index| I::from_usize(index.at() / 2 * 2)));
+        values.extend(matrix.values()[range].iter().rev());
+    }
+    Csr::new(matrix.rows(), matrix.columns(), matrix.offsets().to_vec(), indices, values).unwrap()
+}
+
 /// Matrices of every kind, and the edges: nothing at all, one element, wide, tall, one huge row between empty ones.
 fn matrices<V: Value, I: Index>() -> Vec<(String, Csr<V, I>)> {
     let mut all = Vec::new();
@@ -93,6 +107,9 @@ fn matrices<V: Value, I: Index>() -> Vec<(String, Csr<V, I>)> {
     // Longer than many tiles, and than 32 of the merge kernel's.
     add(3, 70_000, 70_050, Kind::DenseRow);
     add(40, 2500, 60_000, Kind::PowerLaw);
+    // Columns that take more than 16 bits, though those of a row lie near each other.
+    add(2000, 150_000, 20_000, Kind::Banded);
+    all.push(("columns in no order, and several times".to_owned(), disordered()));
     all
 }
 
@@ -113,6 +130,11 @@ fn check<V: Value, I: Index>(variants: &[Variant]) {
         for (number, &variant) in variants.iter().enumerate() {
             let slow = matches!(variant.algorithm, Algorithm::Scalar | Algorithm::Vector { lanes: 2 | 4 });
             if slow && matrix.nonzeros() > 60_000 {
+                continue;
+            }
+            // Narrow columns are for rows whose columns they can tell apart.
+            let narrow = matches!(variant.algorithm, Algorithm::Narrow | Algorithm::NarrowVector { .. });
+            if narrow && Statistics::new(&matrix).reach >= 1 << 16 {
                 continue;
             }
             let scalars = scalars[(place + number) % 2];
@@ -140,6 +162,8 @@ fn f64_with_i32() {
         Variant::vector(8),
         Variant::merge::<f64>(),
         Variant::adaptive::<f64>(true),
+        Variant::narrow::<f64>(),
+        Variant::narrow_vector(4),
         Variant::sliced::<f64>(false),
         small_slices()[0],
     ]);
@@ -152,6 +176,8 @@ fn f32_with_i64() {
         Variant::vector(4),
         Variant::merge::<f32>(),
         Variant::adaptive::<f32>(true),
+        Variant::narrow::<f32>(),
+        Variant::narrow_vector(8),
         Variant::sliced::<f32>(true),
         small_slices()[1],
     ]);

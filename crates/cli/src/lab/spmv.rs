@@ -53,7 +53,7 @@ pub struct SpmvArgs {
     pub suite: bool,
 
     /// Take only those of the twenty whose recipe contains this.
-    #[arg(long, value_name = "WORDS", requires = "suite")]
+    #[arg(long, value_name = "WORDS", requires = "suite", conflicts_with_all = ["matrix", "generate"])]
     pub only: Option<String>,
 
     /// Seconds to try kernels on a matrix; those that have not begun by then are left out.

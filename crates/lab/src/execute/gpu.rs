@@ -121,13 +121,14 @@ impl GpuDevice {
             .get(launch.module.0)
             .ok_or_else(|| ExecuteError::Device("no such module is loaded".to_owned()))?;
         let function = module.function(&launch.kernel).map_err(device)?;
-        PreparedLaunch::of_bytes(
-            function,
-            (launch.grid, launch.block),
-            launch.shared_bytes,
-            &launch.arguments,
-        )
-        .map_err(device)
+        let shape = (launch.grid, launch.block);
+        let prepared = PreparedLaunch::of_bytes(function, shape, launch.shared_bytes, &launch.arguments);
+        let prepared = prepared.map_err(device)?;
+        match launch.overlaps && self.capability() >= (9, 0) {
+            // SAFETY: that its kernel waits is what the launch says.
+            true => Ok(unsafe { prepared.overlapping() }),
+            false => Ok(prepared),
+        }
     }
 }
 

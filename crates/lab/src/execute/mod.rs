@@ -42,6 +42,9 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// The bytes of each argument, in order; an address has eight.
     pub arguments: Vec<Vec<u8>>,
+    /// Whether it may start before the launch in front of it has ended, where the chip can do that: its kernel waits by itself before it
+    /// reads what that one writes, and before it writes.
+    pub overlaps: bool,
 }
 
 /// What a launch did, as far as the device knows.

@@ -51,13 +51,29 @@ __device__ __forceinline__ bool sum_rows(const value_t *products, const index_t 
     return left_out;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 6)
+// Blocks of a multiprocessor. Narrow columns need registers for an address that is otherwise a constant.
+#ifdef COLUMN
+constexpr int BLOCKS = 5;
+#else
+constexpr int BLOCKS = 6;
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     spmv_adaptive(const Tile *__restrict__ tiles, const index_t *__restrict__ offsets,
-                  const index_t *__restrict__ columns, const value_t *__restrict__ values,
+                  const column_t *__restrict__ columns, const value_t *__restrict__ values,
                   const value_t *__restrict__ x, value_t *__restrict__ y, value_t *__restrict__ partial,
-                  value_t alpha, value_t beta) {
+                  value_t alpha, value_t beta
+#ifdef COLUMN
+                  ,
+                  const index_t *__restrict__ firsts
+#endif
+    ) {
     __shared__ value_t products[TILE];
     const Tile tile = tiles[blockIdx.x];
+#ifdef COLUMN
+    // Narrow columns are counted from the first one of the tile.
+    x += firsts[blockIdx.x];
+#endif
     const int thread = threadIdx.x;
 
     if (tile.end <= tile.row + 1 && tile.nonzero < tile.nonzero_end) {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{
     csr::Value,
     kernel::{Algorithm, Variant},
+    schedule::NARROW,
     statistics::Statistics,
 };
 
@@ -21,15 +22,18 @@ pub struct Choice {
 /// row, and a product of a matrix with short rows takes a hundredth of that on a GPU.
 const MANY_PRODUCTS: usize = 100;
 
-/// Products after which sorting the non-zeros by slices has paid for itself: the host takes some nanoseconds for each, and a product on a GPU
-/// gains some picoseconds.
-const SORTED_PRODUCTS: usize = 1000;
+/// Products after which tables for every non-zero have paid for themselves: many cores together take some nanoseconds for each, and a product
+/// on a GPU gains some picoseconds.
+const SORTED_PRODUCTS: usize = 4000;
 
 /// Non-zeros below which the launches of the sliced kernel cost more than its reads of `x` gain.
 const SORTED_NONZEROS: usize = 1 << 21;
 
 /// Slices beyond which the sorted pieces of a block of rows become shorter than a sector.
 const MOST_SLICES: usize = 2048;
+
+/// Non-zeros of a row that keep several lanes busy.
+const LONG: f64 = 24.0;
 
 /// The share of scattered reads of `x` beyond which most of them miss the first cache; the rows of a stencil share theirs.
 const SCATTERED: f64 = 0.75;
@@ -54,7 +58,13 @@ pub fn choose<V: Value>(known: &Statistics, products: usize, shared_bytes: usize
             "no row has more than two non-zeros, so that neighbouring threads read neighbouring places",
         );
     }
-    if !known.is_irregular() && known.mean >= 24.0 {
+    if known.reach < NARROW && known.scattered <= SCATTERED && products >= SORTED_PRODUCTS {
+        let why = "the columns of a row lie near each other, so that 16 bits tell them apart; writing them so serves many products";
+        let long = !known.is_irregular() && known.mean >= LONG;
+        let narrow = Variant::narrow_vector(lanes(known.mean).clamp(4, 16));
+        return choice(if long { narrow } else { Variant::narrow::<V>() }, why);
+    }
+    if !known.is_irregular() && known.mean >= LONG {
         let why = "rows are of about one length and long enough to keep several lanes busy; nothing has to be prepared";
         return choice(Variant::vector(lanes(known.mean)), why);
     }
@@ -77,13 +87,16 @@ fn lanes(mean: f64) -> usize {
 }
 
 /// The kernels that are worth trying on a matrix: those whose groups of lanes are not far longer or shorter than its rows, and that do not
-/// cut it into too many slices.
+/// cut it into too many slices or need narrower columns than it has.
 pub fn candidates<V: Value>(known: &Statistics, shared_bytes: usize) -> Vec<Variant> {
+    let suits = |lanes: usize| {
+        let lanes = lanes as f64;
+        (lanes <= 2.0 * known.mean.max(1.0)) && (lanes * 32.0 >= known.mean || lanes == 32.0)
+    };
     let fits = |variant: &Variant| match variant.algorithm {
-        Algorithm::Vector { lanes } => {
-            let lanes = lanes as f64;
-            (lanes <= 2.0 * known.mean.max(1.0)) && (lanes * 32.0 >= known.mean || lanes == 32.0)
-        }
+        Algorithm::Vector { lanes } => suits(lanes),
+        Algorithm::NarrowVector { lanes } => suits(lanes) && known.reach < NARROW,
+        Algorithm::Narrow => known.reach < NARROW,
         Algorithm::Sliced { columns, .. } => known.columns <= MOST_SLICES * columns,
         _ => true,
     };
@@ -112,9 +125,25 @@ mod tests {
         assert_eq!(of(Kind::Diagonal, 0, 1), Algorithm::Scalar);
         assert_eq!(of(Kind::Uniform, 200_000, 1), Algorithm::Vector { lanes: 16 });
         assert_eq!(of(Kind::Banded, 64_000, 1), Algorithm::Vector { lanes: 4 });
-        assert_eq!(of(Kind::Stencil2d, 0, 1000), Algorithm::Adaptive);
-        assert_eq!(of(Kind::PowerLaw, 60_000, 1000), Algorithm::Adaptive);
+        assert_eq!(of(Kind::Stencil2d, 0, 100), Algorithm::Adaptive);
+        assert_eq!(of(Kind::Stencil2d, 0, 10_000), Algorithm::Narrow);
+        assert_eq!(of(Kind::Banded, 64_000, 10_000), Algorithm::NarrowVector { lanes: 4 });
+        assert_eq!(of(Kind::PowerLaw, 60_000, 100), Algorithm::Adaptive);
         assert_eq!(of(Kind::PowerLaw, 60_000, 1), Algorithm::Merge);
         assert_eq!(of(Kind::DenseRow, 60_000, 10), Algorithm::Merge);
+    }
+
+    #[test]
+    fn scattered_columns_are_sliced_where_there_is_shared_memory() {
+        let recipe: Recipe = "uniform:rows=200000,nonzeros=2200000".parse().unwrap();
+        let known = Statistics::new(&recipe.generate::<f32, i32>().unwrap());
+        let of = |products: usize, shared_bytes: usize| choose::<f32>(&known, products, shared_bytes).variant;
+        assert_eq!(of(10_000, 227 << 10), Variant::sliced::<f32>(true));
+        assert_eq!(of(10_000, 99 << 10), Variant::sliced::<f32>(false));
+        assert_eq!(of(10_000, 64 << 10).algorithm, Algorithm::Adaptive);
+        assert_eq!(of(1000, 227 << 10).algorithm, Algorithm::Adaptive);
+        // Too many slices.
+        let wide = Statistics { columns: 1 << 28, ..known.clone() };
+        assert_eq!(choose::<f32>(&wide, 10_000, 227 << 10).variant.algorithm, Algorithm::Adaptive);
     }
 }

@@ -1,7 +1,13 @@
-// What the kernels share. VALUE, INDEX and THREADS are options of the compiler, and ITEMS and LANES where a kernel has them.
+// What the kernels share. VALUE, INDEX and THREADS are options of the compiler, and ITEMS and LANES where a kernel has them. COLUMN is the type
+// of columns, if it is not that of indices.
 
 typedef VALUE value_t;
 typedef INDEX index_t;
+#ifdef COLUMN
+typedef COLUMN column_t;
+#else
+typedef INDEX column_t;
+#endif
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
@@ -9,7 +15,7 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 // loads are issued before the first is waited for. They are plain ones: their addresses differ by constants, which a load instruction
 // adds by itself, but the intrinsics (__ldg, __ldcs) are inline assembly that takes a whole address each.
 template <int STRIDE, bool EXACT>
-__device__ __forceinline__ void strided_products(const index_t *__restrict__ columns,
+__device__ __forceinline__ void strided_products(const column_t *__restrict__ columns,
                                                  const value_t *__restrict__ values, const value_t *__restrict__ x,
                                                  index_t left, value_t (&product)[ITEMS]) {
     index_t column[ITEMS];
@@ -35,7 +41,7 @@ __device__ __forceinline__ void strided_products(const index_t *__restrict__ col
 
 // The products of a tile of `count` non-zeros, a block's width apart for each thread.
 template <bool EXACT>
-__device__ __forceinline__ void tile_products(const index_t *__restrict__ columns, const value_t *__restrict__ values,
+__device__ __forceinline__ void tile_products(const column_t *__restrict__ columns, const value_t *__restrict__ values,
                                               const value_t *__restrict__ x, int count, value_t (&product)[ITEMS]) {
     const int thread = threadIdx.x;
     strided_products<THREADS, EXACT>(columns + thread, values + thread, x, count - thread, product);

@@ -6,7 +6,7 @@ use super::{
     cpu::Scalars,
     csr::{Csr, Index, Value},
     kernel::{Algorithm, SUM_THREADS, Variant},
-    schedule::Tiles,
+    schedule::{Tiles, narrow_columns},
     slices::{Extents, Slices},
 };
 use crate::{
@@ -107,7 +107,18 @@ impl Maker {
             cluster: [1; 3],
             shared_bytes: 0,
             arguments,
+            overlaps: false,
         })
+    }
+
+    /// A launch of a kernel that waits by itself for the one before.
+    fn following(
+        &self,
+        kernel: &str,
+        blocks: usize,
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<Launch, ExecuteError> {
+        Ok(Launch { overlaps: true, ..self.launch(kernel, blocks, arguments)? })
     }
 }
 
@@ -146,12 +157,22 @@ impl Job {
         let (count, vectors) = (word(rows as u64), [word(at.x), word(at.y)]);
         let arrays = [word(at.offsets), word(at.columns), word(at.values)];
         match variant.algorithm {
-            Algorithm::Scalar | Algorithm::Vector { .. } => {
+            Algorithm::Scalar | Algorithm::Vector { .. } | Algorithm::NarrowVector { .. } => {
                 let (kernel, lanes) = match variant.algorithm {
-                    Algorithm::Vector { lanes } => ("spmv_vector", lanes),
+                    Algorithm::Vector { lanes } | Algorithm::NarrowVector { lanes } => ("spmv_vector", lanes),
                     _ => ("spmv_scalar", 1),
                 };
-                let arguments = [&[count], &arrays[..], &vectors, &[alpha, beta]].concat();
+                let mut arrays = arrays;
+                let mut firsts = None;
+                if let Algorithm::NarrowVector { .. } = variant.algorithm {
+                    let start = Instant::now();
+                    let (table, columns) = narrow_columns(matrix, (0..rows).map(|row| matrix.row(row)));
+                    arrays[1] = word(job.table(device, bytemuck::cast_slice(&columns))?);
+                    firsts = Some(job.table(device, bytemuck::cast_slice(&table))?);
+                    job.host_seconds = start.elapsed().as_secs_f64();
+                }
+                let factors: Vec<Vec<u8>> = [alpha, beta].into_iter().chain(firsts.map(word)).collect();
+                let arguments = [&[count], &arrays[..], &vectors, &factors].concat();
                 let block = variant.threads / lanes;
                 job.launches.push(make.launch(kernel, rows.div_ceil(block), arguments.clone())?);
                 let longest = (0..rows).max_by_key(|&row| matrix.row(row).len()).unwrap_or(0);
@@ -160,6 +181,9 @@ impl Job {
                 of_block[0] = word(block.min(rows - first) as u64);
                 of_block[1] = word(at.offsets + (first * size_of::<I>()) as u64);
                 of_block[5] = word(at.y + (first * size_of::<V>()) as u64);
+                if let Some(firsts) = firsts {
+                    of_block[8] = word(firsts + (first * size_of::<I>()) as u64);
+                }
                 job.straggler = Some(make.launch(kernel, 1, of_block)?);
             }
             Algorithm::Merge => {
@@ -183,21 +207,33 @@ impl Job {
                     job.launches.push(make.launch("spmv_merge_finish", blocks, finish)?);
                 }
             }
-            Algorithm::Adaptive => {
+            Algorithm::Adaptive | Algorithm::Narrow => {
                 let start = Instant::now();
-                let Tiles { tiles, long_rows, pieces } = Tiles::new(matrix, variant.tile());
+                let mut arrays = arrays;
+                let (tiles, firsts) = match variant.algorithm {
+                    Algorithm::Narrow => {
+                        let tiles = Tiles::narrow(matrix, variant.tile());
+                        let own = tiles.tiles.iter().map(|&[.., begin, end]| begin.at()..end.at());
+                        let (firsts, columns) = narrow_columns(matrix, own);
+                        arrays[1] = word(job.table(device, bytemuck::cast_slice(&columns))?);
+                        let firsts = job.table(device, bytemuck::cast_slice(&firsts))?;
+                        (tiles, vec![word(firsts)])
+                    }
+                    _ => (Tiles::new(matrix, variant.tile()), Vec::new()),
+                };
+                let Tiles { tiles, long_rows, pieces } = tiles;
                 let table = job.table(device, bytemuck::cast_slice(&tiles))?;
                 job.host_seconds = start.elapsed().as_secs_f64();
                 let partial = word(job.room(device, pieces * size_of::<V>())?);
                 let factors = [alpha, beta];
-                let main =
-                    [&[word(table)], &arrays[..], &vectors, slice::from_ref(&partial), &factors].concat();
+                let partials = slice::from_ref(&partial);
+                let main = [&[word(table)], &arrays[..], &vectors, partials, &factors, &firsts].concat();
                 job.launches.push(make.launch("spmv_adaptive", tiles.len(), main)?);
                 if !long_rows.is_empty() {
                     let table = job.table(device, bytemuck::cast_slice(&long_rows))?;
                     let [_, y] = vectors;
                     let finish = [&[word(table), partial, y], &factors[..]].concat();
-                    job.launches.push(make.launch("spmv_finish", long_rows.len(), finish)?);
+                    job.launches.push(make.following("spmv_finish", long_rows.len(), finish)?);
                 }
             }
             Algorithm::Sliced { columns, block_bytes } => {
@@ -234,14 +270,14 @@ impl Job {
                 }
                 let arrays = [blocks, words, products, y.clone(), partial.clone()];
                 let arguments = [&arrays[..], &[alpha.clone(), beta]].concat();
-                let launch = make.launch("spmv_sliced_sums", tables.rows.blocks.len(), arguments)?;
+                let launch = make.following("spmv_sliced_sums", tables.rows.blocks.len(), arguments)?;
                 let block = [SUM_THREADS as u32, 1, 1];
                 job.launches.push(Launch { shared_bytes: shared[1], block, ..launch });
                 if !tables.long_rows.is_empty() {
                     // The launch before has given these rows their share of y.
                     let one = bytemuck::bytes_of(&V::from_f64(1.0)).to_vec();
                     let finish = vec![long_rows, partial, y, alpha, one];
-                    job.launches.push(make.launch("spmv_finish", tables.long_rows.len(), finish)?);
+                    job.launches.push(make.following("spmv_finish", tables.long_rows.len(), finish)?);
                 }
             }
         }

@@ -22,6 +22,13 @@ pub enum Algorithm {
     Merge,
     /// Tiles of whole rows, chosen beforehand, for each block.
     Adaptive,
+    /// The same with columns of 16 bits, counted from the first one of the tile.
+    Narrow,
+    /// Some neighbouring lanes for each row, with columns of 16 bits, counted from the first one of the row.
+    NarrowVector {
+        /// Lanes: a power of two from 2 to 32.
+        lanes: usize,
+    },
     /// Non-zeros sorted beforehand by slices of the columns, whose entries of `x` lie in shared memory.
     Sliced {
         /// Columns of a slice.
@@ -49,6 +56,8 @@ impl fmt::Display for Variant {
             Algorithm::Vector { lanes } => write!(f, "vector, {lanes} lanes"),
             Algorithm::Merge => write!(f, "merge"),
             Algorithm::Adaptive => write!(f, "adaptive, {} a thread", self.items),
+            Algorithm::Narrow => write!(f, "narrow, {} a thread", self.items),
+            Algorithm::NarrowVector { lanes } => write!(f, "narrow, {lanes} lanes"),
             Algorithm::Sliced { columns, .. } => write!(f, "sliced by {columns}"),
         }
     }
@@ -96,6 +105,16 @@ impl Variant {
         Variant { algorithm: Algorithm::Adaptive, threads: 256, items }
     }
 
+    /// Tiles of rows whose columns lie near each other, for values of a type.
+    pub fn narrow<V: Value>() -> Variant {
+        Variant { algorithm: Algorithm::Narrow, ..Variant::adaptive::<V>(false) }
+    }
+
+    /// Some lanes for each row whose columns lie near each other.
+    pub fn narrow_vector(lanes: usize) -> Variant {
+        Variant { algorithm: Algorithm::NarrowVector { lanes }, ..Variant::vector(lanes) }
+    }
+
     /// Slices of the columns, for values of a type: wide ones, or those of which a multiprocessor holds two.
     pub fn sliced<V: Value>(wide: bool) -> Variant {
         let columns = SLICE_BYTES[usize::from(wide)] / size_of::<V>();
@@ -112,7 +131,9 @@ impl Variant {
         let lanes = [2, 4, 8, 16, 32].map(Variant::vector);
         let adaptive = [true, false].map(Variant::adaptive::<V>);
         let sliced = [false, true].map(Variant::sliced::<V>);
-        let mut all = [&[Variant::SCALAR], &lanes[..], &[Variant::merge::<V>()], &adaptive, &sliced].concat();
+        let narrow = [4, 8, 16].map(Variant::narrow_vector);
+        let one = [Variant::SCALAR, Variant::merge::<V>(), Variant::narrow::<V>()];
+        let mut all = [&one[..], &lanes, &adaptive, &narrow, &sliced].concat();
         all.retain(|variant| variant.shared_bytes::<V>().into_iter().all(|bytes| bytes <= shared_bytes));
         all
     }
@@ -133,16 +154,23 @@ impl Variant {
 
     /// Whether one group of threads sums a row, however long it is.
     pub fn has_straggler(&self) -> bool {
-        matches!(self.algorithm, Algorithm::Scalar | Algorithm::Vector { .. })
+        matches!(
+            self.algorithm,
+            Algorithm::Scalar | Algorithm::Vector { .. } | Algorithm::NarrowVector { .. }
+        )
     }
 
     /// Its source.
     fn source(&self) -> Source {
         let (name, text) = match self.algorithm {
             Algorithm::Scalar => ("spmv/scalar.cu", source!("scalar.cu")),
-            Algorithm::Vector { .. } => ("spmv/vector.cu", source!("vector.cu")),
+            Algorithm::Vector { .. } | Algorithm::NarrowVector { .. } => {
+                ("spmv/vector.cu", source!("vector.cu"))
+            }
             Algorithm::Merge => ("spmv/merge.cu", source!("merge.cu")),
-            Algorithm::Adaptive => ("spmv/adaptive.cu", source!("finish.cuh", "adaptive.cu")),
+            Algorithm::Adaptive | Algorithm::Narrow => {
+                ("spmv/adaptive.cu", source!("finish.cuh", "adaptive.cu"))
+            }
             Algorithm::Sliced { .. } => ("spmv/sliced.cu", source!("finish.cuh", "sliced.cu")),
         };
         Source { name: name.to_owned(), text: text.to_owned(), folder: None }
@@ -160,6 +188,10 @@ impl Variant {
         ];
         match self.algorithm {
             Algorithm::Vector { lanes } => options.push(format!("-DLANES={lanes}")),
+            Algorithm::Narrow => options.push("-DCOLUMN=unsigned short".to_owned()),
+            Algorithm::NarrowVector { lanes } => {
+                options.extend([format!("-DLANES={lanes}"), "-DCOLUMN=unsigned short".to_owned()]);
+            }
             Algorithm::Sliced { columns, .. } => {
                 options.extend([format!("-DCOLUMNS={columns}"), format!("-DSUM_THREADS={SUM_THREADS}")])
             }

@@ -59,6 +59,13 @@ __device__ __forceinline__ Columns read_once(const Columns *from) {
     return read.columns;
 }
 
+// Asks for the first bytes of an array, so that they are in L2 when they are needed.
+__device__ __forceinline__ void prefetch(const void *from, long long bytes) {
+    for (long long at = 128 * threadIdx.x; at < bytes; at += 128 * THREADS) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(from) + at));
+    }
+}
+
 // What a thread asks for at a time.
 constexpr int QUADS = ITEMS / 4;
 
@@ -110,6 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
                          value_t *__restrict__ products) {
     extern __shared__ __align__(16) value_t slice[];
     const int thread = threadIdx.x;
+    let_next_launch_start();
     const long long last = firsts[blockIdx.x + 1];
     for (long long at = firsts[blockIdx.x]; at < last; ++at) {
         const Piece piece = pieces[at];
@@ -119,6 +127,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
         copy<THREADS>(slice, x + piece.column, whole);
         for (int i = PER_PIECE * whole + thread; i < count; i += THREADS) slice[i] = x[piece.column + i];
         if (thread == 0) slice[COLUMNS] = 0;
+        // Memory has time for what comes next while the slice comes from L2.
+        const long long left = piece.end - piece.begin, soon = left < QUADS * THREADS ? left : QUADS * THREADS;
+        prefetch(values + piece.begin, soon * sizeof(Values));
+        prefetch(columns + piece.begin, soon * sizeof(Columns));
+        prefetch(places + piece.begin, soon * sizeof(unsigned));
         wait_for_copies();
         __syncthreads();
         multiply<false>(piece.begin, piece.border, values, columns, places, slice, products);
@@ -138,8 +151,10 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS, 1024 / SUM_THREADS)
     const int count = int(own.products), rows = int(own.rows), groups = int(own.groups);
     value_t *first = slots + 4, *sums = first + count;
     uint4 *table = reinterpret_cast<uint4 *>(slots) + (4 + count + rows + PER_PIECE - 1) / PER_PIECE;
-    copy<SUM_THREADS>(first, products + own.product, count / PER_PIECE);
+    let_next_launch_start();
     copy<SUM_THREADS>(table, tables + own.table, int(own.quads));
+    wait_for_launch_before();
+    copy<SUM_THREADS>(first, products + own.product, count / PER_PIECE);
     // Rows without a non-zero are in no group.
     for (int row = thread; row < rows; row += SUM_THREADS) sums[row] = 0;
     if (thread == 0) slots[0] = 0;

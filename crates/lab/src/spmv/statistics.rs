@@ -28,6 +28,8 @@ pub struct Statistics {
     /// The share of non-zeros whose entry of `x` is not in the 128 bytes after that of the non-zero before: a measure of how scattered the
     /// reads of `x` are.
     pub scattered: f64,
+    /// The largest distance between two columns of a row.
+    pub reach: usize,
     /// Rows by length: the first count is of empty rows, the next of length 1, then 2 to 3, 4 to 7, and so on.
     pub histogram: Vec<usize>,
 }
@@ -41,7 +43,7 @@ impl Statistics {
         let mut histogram = Vec::new();
         let mut used = vec![0u64; columns.div_ceil(64)];
         let near = 128 / size_of::<V>();
-        let mut scattered = 0usize;
+        let (mut scattered, mut reach) = (0usize, 0);
         for row in 0..rows {
             let range = matrix.row(row);
             let length = range.len();
@@ -53,12 +55,15 @@ impl Statistics {
             }
             histogram[class] += 1;
             let mut before = None;
+            let (mut low, mut high) = (usize::MAX, 0);
             for index in &matrix.indices()[range] {
                 let column = index.at();
+                (low, high) = (low.min(column), high.max(column));
                 used[column / 64] |= 1 << (column % 64);
                 scattered += usize::from(before.is_none_or(|before| column.wrapping_sub(before) > near));
                 before = Some(column);
             }
+            reach = reach.max(high.saturating_sub(low));
         }
         Statistics {
             rows,
@@ -71,6 +76,7 @@ impl Statistics {
             empty_rows: histogram.first().copied().unwrap_or(0),
             columns_used: used.iter().map(|bits| bits.count_ones() as usize).sum(),
             scattered: scattered as f64 / nonzeros.max(1) as f64,
+            reach,
             histogram,
         }
     }
@@ -115,6 +121,7 @@ mod tests {
         assert!((known.deviation - 2.5f64.sqrt()).abs() < 1e-12, "{}", known.deviation);
         // The first of each row, and columns 99, 50 and 99 after 2, 5 and 50.
         assert_eq!(known.scattered, 6.0 / 8.0);
+        assert_eq!(known.reach, 99);
         assert_eq!(known.plot().lines().count(), 4);
         assert!(known.plot().contains("2–3 | ####"));
         let empty: Csr<f32, i32> = Csr::new(0, 0, vec![0], vec![], vec![]).unwrap();
