@@ -30,7 +30,7 @@ impl Nvcc {
         let installs = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(named);
         let customary = installs.chain([PathBuf::from("/usr/local/cuda")]).map(|install| install.join("bin"));
         let path = std::env::var_os("PATH").unwrap_or_default();
-        // A relative folder of the path is one that anybody may have made.
+        // Anybody may have made a folder that the path names relative to the current one.
         let on_path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
         let name = format!("nvcc{}", std::env::consts::EXE_SUFFIX);
         let program =

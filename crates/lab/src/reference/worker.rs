@@ -37,7 +37,7 @@ const MAX_ANSWER: u64 = 4 << 20;
 /// The longest line: a number. Python itself may print others while it starts.
 const MAX_LINE: u64 = 4 << 10;
 
-/// What to do about a reference that takes too long. Whether one did is told by it.
+/// What to do about a reference that takes too long. A message with these words is about such a one.
 pub(crate) const MORE_SECONDS: &str = "`seconds` under [reference] allows more";
 
 /// The worker that waits for the next job. The others are at work.

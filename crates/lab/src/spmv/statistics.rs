@@ -25,8 +25,8 @@ pub struct Statistics {
     pub empty_rows: usize,
     /// Columns that some non-zero is in.
     pub columns_used: usize,
-    /// The share of non-zeros whose entry of `x` is not in the 128 bytes after that of the non-zero before: a measure of how scattered the
-    /// reads of `x` are.
+    /// How scattered the reads of `x` are: the share of non-zeros whose entry of `x` is not within the 128 bytes that follow the entry of
+    /// the non-zero before.
     pub scattered: f64,
     /// Rows by length: the first count is of empty rows, the next of length 1, then 2 to 3, 4 to 7, and so on.
     pub histogram: Vec<usize>,

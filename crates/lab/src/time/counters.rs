@@ -71,7 +71,7 @@ pub(super) fn count(again: &[OsString], gpu: usize) -> Result<CountedOutcome, St
 fn profiler() -> Option<PathBuf> {
     let name = format!("ncu{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // A relative folder of the path is one that anybody may have made.
+    // Anybody may have made a folder that the path names relative to the current one.
     let mut folders: Vec<PathBuf> =
         std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
     folders.push(Path::new("/usr/local/cuda/bin").to_owned());
