@@ -125,7 +125,7 @@ fn main() {
             let seconds = gpu.as_mut().map(|gpu| measured(gpu, shape, lines, blocks));
             let model = predicted(shape, lines, blocks);
             println!(
-                "  {:2} bytes in {parts} requests of {:2}: {} ns a sector and multiprocessor, predicted {:.2}",
+                "  {:2} of 32 bytes, {:2} at a time by {lanes} lanes: {} ns a sector and multiprocessor, predicted {:.2}",
                 bytes * lanes * parts,
                 bytes * lanes,
                 seconds.map_or("   -".to_owned(), |seconds| format!("{:4.2}", each(seconds))),

@@ -26,6 +26,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 
+# Milliseconds between looks at a process that has a job.
+LONGEST_PAUSE = 10
+
 # What the reference imports does not lie here.
 sys.path.insert(0, str(FOLDER))
 import kinora_lab_jobs  # noqa: E402 - found by the line above
@@ -120,7 +123,6 @@ def can_fork():
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
     try:
-        os.close(os.pidfd_open(os.getpid()))
         files = [str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
     except OSError:
         return False
@@ -164,15 +166,16 @@ def forked(job, jobs, answers):
             traceback.print_exc()
         finally:
             os._exit(1)
-    over = os.pidfd_open(process)
-    waiting = select.poll()
-    waiting.register(over, select.POLLIN)
+    waiting, pause = select.poll(), 1
     waiting.register(jobs, select.POLLIN)
-    if all(file != over for file, _ in waiting.poll()):
-        # Nobody asks before the answer: the program is gone.
-        end()
-    os.close(over)
-    return os.waitpid(process, 0)[1]
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return status
+        if waiting.poll(pause):
+            # Nobody asks before the answer: the program is gone.
+            end()
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def main():
@@ -194,7 +197,7 @@ def main():
                 adopt_orphans()
                 # What a library has started stays.
                 own = children()
-                # Before there are children, it need not be asked.
+                # Until now there was nothing to end, and no need to be asked.
                 signal.signal(signal.SIGTERM, end)
             status = forked(job, jobs, answers)
             end_children(own)
