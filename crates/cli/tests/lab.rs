@@ -367,6 +367,125 @@ fn a_reference_does_not_outlive_the_program() {
     assert!(!place.folder.path().join("alive").exists(), "what the reference has started goes on");
 }
 
+/// The processes that were started with this folder for temporary files, and what they have started.
+#[cfg(target_os = "linux")]
+fn processes(temporary: &Path) -> Vec<String> {
+    let variable = format!("TMPDIR={}", temporary.display());
+    let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let is_of = |process: &std::path::PathBuf| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|one| one.starts_with(variable.as_bytes()))
+    };
+    entries.filter(is_of).map(|process| process.display().to_string()).collect()
+}
+
+/// A Python that stays imports a library once. Neither a process nor a file of it is left when the program has ended, whatever ended it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_python_that_stays_leaves_nothing() {
+    let place = Studio::new();
+    let at = |name: &str| place.folder.path().join(name);
+    lab(&place, &["new", "axpy"]);
+    let task = fs::read_to_string(at("axpy/task.toml")).unwrap();
+    let described = |seconds: u32| {
+        let task = task.replace("expression = \"a * x + y\"", "python = \"reference.py\"");
+        task.replace("[reference]", &format!("[reference]\nseconds = {seconds}"))
+    };
+    fs::write(at("axpy/task.toml"), described(60)).unwrap();
+    let reference = "import numpy\nimport library\ndef reference(a, x, y):\n    return a * x + y\n";
+    fs::write(at("axpy/reference.py"), reference).unwrap();
+    fs::create_dir(at("modules")).unwrap();
+    fs::create_dir(at("temporary")).unwrap();
+    let library =
+        format!("with open({:?}, 'a') as file:\n    print('imported', file=file)\n", at("imports.txt"));
+    fs::write(at("modules/library.py"), &library).unwrap();
+    let lab = |words: &[&str]| {
+        let mut command = command(&place);
+        command.env("PYTHONPATH", at("modules")).env("TMPDIR", at("temporary")).args(words);
+        command
+    };
+    let imports = || fs::read_to_string(at("imports.txt")).unwrap_or_default().lines().count();
+    let left =
+        || -> Vec<_> { fs::read_dir(at("temporary")).unwrap().map(|entry| entry.unwrap().path()).collect() };
+    let nothing_is_left = |after: &str| {
+        let started = Instant::now();
+        // Processes and files go in the moments after the program.
+        while !(processes(&at("temporary")).is_empty() && left().is_empty()) {
+            let (processes, left) = (processes(&at("temporary")), left());
+            assert!(started.elapsed() < Duration::from_secs(60), "after {after}: {processes:?}, {left:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+
+    // Two jobs for each of four sizes.
+    let ran = answer(&mut lab(&["run", "axpy", "--no-time"]));
+    let text = ran.text();
+    if no_compiler(&ran) || ["cannot be started", "has no NumPy"].iter().any(|words| text.contains(words)) {
+        assert!(std::env::var_os("KINORA_REQUIRE_NUMPY").is_none(), "{ran:?}");
+        return;
+    }
+    assert_eq!((ran.code, imports()), (Some(0), 1), "{ran:?}");
+    nothing_is_left("an ordinary end");
+    let kernel = at("axpy/axpy.cu");
+    let ran = answer(&mut lab(&["compare", "axpy/axpy.cu", kernel.to_str().unwrap(), "--no-time"]));
+    assert_eq!((ran.code, imports()), (Some(0), 2), "{ran:?}");
+    // A process with threads cannot be copied.
+    let threads = format!(
+        "{library}import threading, time\nthreading.Thread(target=time.sleep, args=[1e5], daemon=True).start()\n"
+    );
+    fs::write(at("modules/library.py"), threads).unwrap();
+    let ran = answer(&mut lab(&["run", "axpy", "--no-time"]));
+    assert_eq!((ran.code, imports()), (Some(0), 2 + 8), "{ran:?}");
+    nothing_is_left("processes for single jobs");
+    fs::write(at("modules/library.py"), library).unwrap();
+
+    let until = |is: &dyn Fn() -> bool| {
+        let started = Instant::now();
+        while !is() {
+            assert!(started.elapsed() < Duration::from_secs(120));
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let signal = |running: &std::process::Child, name: &str| {
+        let kill = std::process::Command::new("kill").args([name, &running.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+    };
+    // At rest.
+    for (name, code) in [("-INT", Some(130)), ("-KILL", None)] {
+        let said = fs::File::create(at("said.txt")).unwrap();
+        let mut watch = lab(&["watch", "axpy"]).stdout(said).stderr(Stdio::null()).spawn().unwrap();
+        until(&|| fs::read_to_string(at("said.txt")).unwrap().contains("waiting for a save"));
+        assert!(!processes(&at("temporary")).is_empty(), "no Python stays");
+        signal(&watch, name);
+        assert_eq!(watch.wait().unwrap().code(), code);
+        nothing_is_left("a watch");
+    }
+    // At work, with processes of every kind.
+    let busy = "\
+import subprocess, time
+import numpy
+def reference(a, x, y):
+    subprocess.Popen(['sleep', '100000'])
+    subprocess.Popen(['sleep', '100000'], start_new_session=True)
+    subprocess.run(['sh', '-c', 'setsid sleep 100000 & touch STARTED'], check=True)
+    time.sleep(100000)
+";
+    fs::write(at("axpy/reference.py"), busy.replace("STARTED", at("started").to_str().unwrap())).unwrap();
+    for (name, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-KILL", None)] {
+        let mut running = lab(&["run", "axpy"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until(&|| at("started").exists());
+        signal(&running, name);
+        assert_eq!(running.wait().unwrap().code(), code);
+        nothing_is_left(name);
+        fs::remove_file(at("started")).unwrap();
+    }
+    // Too long.
+    fs::write(at("axpy/task.toml"), described(2)).unwrap();
+    let ran = answer(&mut lab(&["run", "axpy", "--no-time"]));
+    assert!(ran.code == Some(3) && ran.text().contains("more than 2 seconds"), "{ran:?}");
+    nothing_is_left("a reference that takes too long");
+}
+
 /// A search goes on where it was stopped, and says so.
 #[test]
 fn parameters_are_searched() {

@@ -260,7 +260,7 @@ pub(crate) fn kernels(task: &Task, code: &Compiled) -> Result<Vec<String>, crate
     task.launches.iter().map(|plan| code.kernel(plan.entry.as_deref())).collect()
 }
 
-/// Runs a task once. `observe` is told before each launch how many of how many are done.
+/// Runs a task once. Before each launch, `observe` gets the number of launches that are done and that of all.
 ///
 /// # Errors
 /// If the device refuses something or fails. What a simulated kernel does wrong is in the result.

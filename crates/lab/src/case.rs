@@ -73,7 +73,7 @@ pub(crate) fn content(
     }
 }
 
-/// How many numbers are fresh in a buffer that only time is told for.
+/// How many numbers are drawn for a buffer that serves a prediction alone. They repeat.
 const FRESH: usize = 1 << 20;
 
 /// As [`content`], but numbers that need not be fresh repeat themselves: for a prediction, hundreds of millions would take longer than the

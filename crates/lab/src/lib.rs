@@ -10,6 +10,7 @@ pub mod feedback;
 pub mod inputs;
 #[cfg(feature = "cuda")]
 pub mod kernelbench;
+mod process;
 mod reference;
 pub mod report;
 mod run;
@@ -23,7 +24,8 @@ mod verify;
 pub use attempt::{Attempt, LaunchRecord, Manner, attempt};
 pub use element::Element;
 pub use expression::{Expression, ExpressionError, Scope};
-pub use reference::{Expected, ReferenceError, end_references, expected};
+pub use process::end_programs;
+pub use reference::{Expected, ReferenceError, expected};
 pub use report::{Outcome, Problem, ProblemKind, Verdict};
 #[cfg(feature = "cuda")]
 pub use run::launch_once;

@@ -155,7 +155,7 @@ pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcom
     outcome
 }
 
-/// Launches a task's kernels once on a GPU, on the size that time is told for, and does nothing else: for a profiler that looks on.
+/// Launches a task's kernels once on a GPU, on the size that is timed, and does nothing else, for a profiler.
 ///
 /// # Errors
 /// If there is no GPU, or the task cannot be run on it.
@@ -350,7 +350,7 @@ fn simulate_size(
     found.verdict = if first.expected.is_some() { Verdict::Right } else { Verdict::Unchecked };
     if !found.problems.is_empty() {
         found.verdict = Verdict::Wrong;
-        // Whatever else would be found has the same cause as likely as not.
+        // Further problems would probably have the same cause.
         return found;
     }
     if options.quick {
@@ -455,7 +455,7 @@ fn free_memory() -> Option<f64> {
     Some(1024.0 * kilobytes)
 }
 
-/// Whether something did not end, as it would for other sizes too as likely as not: each would take as long.
+/// Whether something did not end. Other sizes probably would not either, and each would take as long.
 fn is_endless(size: &SizeOutcome) -> bool {
     let by_steps = |finding: &Finding| finding.kind == FindingKind::StepLimit;
     let reference = |problem: &Problem| {

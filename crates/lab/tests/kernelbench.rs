@@ -36,9 +36,9 @@ fn torch() -> Option<PathBuf> {
     found
 }
 
-/// Runs one task of the fixtures with the solutions of a folder.
-fn run(python: &Path, number: u32, solutions: &Path, seconds: u64, baselines: Vec<Baseline>) -> Report {
-    let options = Options {
+/// What a task of the fixtures is run with on a CPU.
+fn options(python: &Path, number: u32, solutions: &Path, seconds: u64, baselines: Vec<Baseline>) -> Options {
+    Options {
         folder: fixtures(),
         level: 1,
         only: vec![number],
@@ -51,7 +51,12 @@ fn run(python: &Path, number: u32, solutions: &Path, seconds: u64, baselines: Ve
         python: python.to_owned(),
         seconds,
         seed: 1,
-    };
+    }
+}
+
+/// Runs one task of the fixtures with the solutions of a folder.
+fn run(python: &Path, number: u32, solutions: &Path, seconds: u64, baselines: Vec<Baseline>) -> Report {
+    let options = options(python, number, solutions, seconds, baselines);
     Runner::new(options).unwrap().run(None, |_, _| Ok(())).unwrap()
 }
 
@@ -82,11 +87,13 @@ fn checks_in_plain_python() {
 fn known_cheats_do_not_pass() {
     let Some(python) = torch() else { return };
     // A task, the cheat, and what it must be accused of.
-    let cheats: [(u32, &str, &[&str]); 16] = [
+    let cheats: [(u32, &str, &[&str]); 18] = [
         (1, "zeros", &["the error is"]),
         (1, "stale", &["call 2", "the error is"]),
         (1, "unwritten", &["result 0"]),
         (1, "one_buffer", &["a buffer is used again"]),
+        (1, "three_buffers", &["call 4", "a buffer is used again"]),
+        (1, "many_buffers", &["holds what an earlier call returned"]),
         (1, "by_address", &["call 2", "the error is"]),
         (1, "aliased", &["shares memory with input 0"]),
         (1, "changes_input", &["input 0 was changed"]),
@@ -119,6 +126,31 @@ fn known_cheats_do_not_pass() {
                 });
             }
         });
+    }
+}
+
+/// Only a GPU shows it: a stream's work of a few microseconds ends while the host comes to look, unless the host is ahead.
+#[test]
+fn short_work_on_another_stream_is_found_on_a_gpu() {
+    let Some(python) = torch() else { return };
+    let gpu = "import torch; assert torch.cuda.is_available()";
+    if !Command::new(&python).args(["-c", gpu]).output().is_ok_and(|output| output.status.success()) {
+        assert!(env::var_os("KINORA_REQUIRE_GPU").is_none(), "PyTorch sees no GPU");
+        eprintln!("not run: PyTorch sees no GPU");
+        return;
+    }
+    for (name, outcome) in [("other_stream", Outcome::Refused), ("honest", Outcome::Right)] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy(fixtures().join(format!("cheats/{name}.py")), folder.path().join("1.py")).unwrap();
+        let options = Options {
+            device: Device::Cuda,
+            predict: false,
+            ..options(&python, 1, folder.path(), 240, Vec::new())
+        };
+        let result = Runner::new(options).unwrap().run(None, |_, _| Ok(())).unwrap().tasks.remove(0);
+        assert_eq!(result.outcome, outcome, "{name}: {:?}", result.reasons);
+        let found = result.reasons.iter().any(|reason| reason.contains("work is left on another stream"));
+        assert_eq!(found, outcome == Outcome::Refused, "{name}: {:?}", result.reasons);
     }
 }
 

@@ -4,10 +4,8 @@
 
 mod support;
 
-use std::{io::Write, path::PathBuf, process::Command};
-
 use kinora_lab::{Arrays, Element, Task, Verdict, inputs::npy::Array, results, run};
-use support::{Bench, options, problems};
+use support::{Bench, has_numpy, options, problems};
 
 const TASK: &str = r#"
 [kernel]
@@ -53,22 +51,6 @@ def reference(x, m, half, n):
     assert x.dtype == numpy.float64 and x.shape == (n, 2) and m.dtype == numpy.int32
     return half * x.sum(axis=1) * m, m.max()
 ";
-
-/// Whether the Python of the tests has NumPy; that it has none is said.
-fn has_numpy() -> bool {
-    let python = std::env::var_os("KINORA_LAB_PYTHON").unwrap_or_else(|| {
-        let environment =
-            std::env::var_os("VIRTUAL_ENV").map(|folder| PathBuf::from(folder).join("bin/python"));
-        environment.filter(|python| python.is_file()).map_or("python3".into(), Into::into)
-    });
-    let has =
-        Command::new(python).args(["-c", "import numpy"]).output().is_ok_and(|ran| ran.status.success());
-    if !has {
-        assert!(std::env::var_os("KINORA_REQUIRE_NUMPY").is_none(), "the Python of the tests has no NumPy");
-        let _ = writeln!(std::io::stderr(), "references in Python not run: no NumPy");
-    }
-    has
-}
 
 fn bench(reference: &str) -> Bench {
     Bench::new(&[("task.toml", TASK), ("kernel.cu", KERNEL), ("reference.py", reference)])

@@ -18,7 +18,7 @@ use kinora::files::Inputs;
 #[cfg(feature = "cuda")]
 use kinora_lab::launch_once;
 use kinora_lab::{
-    Arrays, GpuChoice, Options, Outcome, Stage, Task, TaskError, Verdict, end_references,
+    Arrays, GpuChoice, Options, Outcome, Stage, Task, TaskError, Verdict, end_programs,
     results as run_for_results, run as run_task,
 };
 use kinora_ptx::Calibration;
@@ -35,8 +35,8 @@ use crate::{
 
 /// Does what was asked for.
 pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
-    // A reference that runs ends with the program.
-    interrupt::on_immediate_exit(end_references);
+    // What the lab has started ends with the program, a reference or a compiler.
+    interrupt::on_immediate_exit(end_programs);
     let ran = match &arguments.command {
         LabCommand::Run(arguments) => run_one(arguments),
         LabCommand::New(arguments) => new::run(arguments),
@@ -47,6 +47,7 @@ pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
         LabCommand::Kernelbench(arguments) => kernelbench::run(arguments),
         LabCommand::Spmv(arguments) => spmv::run(arguments),
     };
+    end_programs();
     // A wrong kernel has an exit code of its own, which a file that exists must not have.
     ran.map_err(Failure::not_run)
 }

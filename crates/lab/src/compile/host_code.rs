@@ -12,7 +12,7 @@ const MOST_HEADERS: usize = 24;
 /// Compiles a source as it is and, if it is refused, without its host code and without headers that are not there.
 ///
 /// # Errors
-/// If it does not compile either way: what is wrong with the device part, if that is all that could be told.
+/// If it does not compile either way. The error is the device part's, or the whole source's if leaving something out does not help.
 pub(super) fn without_host_code(
     source: &Source,
     compile: impl Fn(&Source, &[(&str, &str)]) -> Result<Compiled, CompileError>,

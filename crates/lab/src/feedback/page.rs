@@ -202,7 +202,7 @@ fn picture(roofline: &Roofline, seconds: f64) -> String {
             number_text(rate / by)
         );
     }
-    // The lower roof is told below its line, the higher one above.
+    // The label of the lower roof is below its line, that of the higher one above.
     for (peak, name, below) in [(peak_flops, "f32", 14.0), (peak_tensor_flops, "tensor cores, f16", -5.0)] {
         if peak > 0.0 {
             let lowest = 10f64.powf(left).max(10f64.powf(bottom) / peak_bytes);

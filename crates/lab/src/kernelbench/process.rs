@@ -1,10 +1,10 @@
-//! A worker: a Python process in a process group of its own, which is ended whole if it takes too long.
+//! A worker: a Python process, which ends with all that it has started if it takes too long.
 
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     path::Path,
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
     thread,
     time::{Duration, Instant},
@@ -13,6 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::KernelBenchError;
+use crate::process::Program;
 
 macro_rules! script {
     ($name:literal) => {
@@ -45,7 +46,7 @@ pub fn unpack(folder: &Path) -> Result<(), KernelBenchError> {
     Ok(())
 }
 
-/// The longest line that is believed: the PTX of a plan, or its launches, has a few megabytes.
+/// The longest line that is read. The PTX of a plan, or its launches, has a few megabytes.
 const MAX_LINE: u64 = 64 << 20;
 
 /// How long a worker that has closed the line may take to end: a crash is written down first.
@@ -54,7 +55,7 @@ const GOING: Duration = Duration::from_secs(10);
 /// How many lines may wait to be read. A worker speaks only when it is asked.
 const MOST_LINES: usize = 4;
 
-/// The next line of a worker, if there is one that can be believed.
+/// The next line of a worker; none at its end, or if the line is too long or is not text.
 fn line(output: &mut impl BufRead) -> Option<String> {
     let mut line = String::new();
     output.take(MAX_LINE).read_line(&mut line).ok()?;
@@ -65,7 +66,7 @@ fn line(output: &mut impl BufRead) -> Option<String> {
 #[derive(Debug)]
 pub struct Worker {
     role: &'static str,
-    process: Child,
+    program: Program,
     requests: ChildStdin,
     answers: Receiver<String>,
     messages: std::path::PathBuf,
@@ -93,12 +94,10 @@ impl Worker {
             .current_dir(folder)
             .env("PYTHONDONTWRITEBYTECODE", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
-        // A group of its own: what it starts (compilers of `torch.compile`) is ended with it, and Ctrl-C reaches us alone.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let start = |source| KernelBenchError::StartPython { program: python.to_owned(), source };
-        let mut process = command.spawn().map_err(start)?;
-        let (Some(requests), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+        // The scripts lie in the folder that has all others.
+        let mut program = Program::start(&mut command, scripts).map_err(start)?;
+        let Some((requests, output)) = program.pipes() else {
             return Err(KernelBenchError::Stopped {
                 role,
                 reason: "it has no standard input and output".to_owned(),
@@ -113,7 +112,7 @@ impl Worker {
                 }
             }
         });
-        Ok(Worker { role, process, requests, answers, messages })
+        Ok(Worker { role, program, requests, answers, messages })
     }
 
     /// Asks, serves what the worker asks meanwhile, and waits for the answer.
@@ -133,7 +132,7 @@ impl Worker {
             let line = match self.answers.recv_timeout(left) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.end();
+                    self.program.end();
                     return Err(KernelBenchError::TimedOut { role: self.role, seconds: limit.as_secs() });
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.stopped()),
@@ -156,41 +155,19 @@ impl Worker {
 
     /// It says what is no message. A solution has the line within its reach.
     fn garbled(&mut self) -> KernelBenchError {
-        self.end();
+        self.program.end();
         KernelBenchError::Stopped { role: self.role, reason: "its answer is not JSON".to_owned() }
     }
 
     /// Why it is gone: the end of what it said. One that has only closed the line is ended.
     fn stopped(&mut self) -> KernelBenchError {
-        let gone = Instant::now() + GOING;
-        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < gone {
-            thread::sleep(Duration::from_millis(5));
-        }
-        self.end();
-        let status = self.process.wait().map(|status| status.to_string()).unwrap_or_default();
+        // Whether it has ended by itself or not, it ends here.
+        let _ = self.program.wait(GOING);
+        let status = self.program.end().map(|status| status.to_string()).unwrap_or_default();
         let said = fs::read(&self.messages).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
         KernelBenchError::Stopped { role: self.role, reason: format!("{} ({status})", last.trim()) }
-    }
-
-    /// Ends the process, and all that it has started.
-    fn end(&mut self) {
-        #[cfg(unix)]
-        if let Ok(group) = i32::try_from(self.process.id()) {
-            // SAFETY: a plain system call without pointers. The process has not been waited for, or it has ended and its
-            // group is empty, so the number is not another's.
-            let _ = unsafe { libc::kill(-group, libc::SIGKILL) };
-        }
-        // Nothing can be done about a process that cannot be ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod elementwise;
 mod kernel;
-mod process;
 mod python;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -13,13 +13,10 @@ use crate::{
     task::{Reference, Sizes, Task},
 };
 
-pub(crate) use process::MORE_SECONDS;
-pub use process::end_references;
-#[cfg(feature = "cuda")]
-pub(crate) use process::ended;
 #[cfg(feature = "cuda")]
 pub(crate) use python::time_on_gpu;
 pub(crate) use python::{declared, imports_torch};
+pub(crate) use worker::MORE_SECONDS;
 
 /// The right results.
 #[derive(Clone, Debug, Default)]

@@ -8,16 +8,13 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::process::run;
+use super::worker::{Job, MAX_FILE};
 use crate::{
     Element,
     expression::Scope,
     inputs::npy::Array,
     task::{Sizes, Task, TaskError},
 };
-
-/// The most bytes of a file in Python.
-const MAX_FILE: u64 = 16 << 20;
 
 /// How long a file may take to declare its task.
 const DECLARE_SECONDS: f64 = 60.0;
@@ -35,19 +32,19 @@ pub(super) fn results(
     (file, function, seconds): (&Path, &str, f64),
 ) -> Result<Vec<Option<Vec<f64>>>, String> {
     let system = |error: std::io::Error| format!("a temporary file cannot be written: {error}");
-    let folder = tempfile::tempdir().map_err(system)?;
+    let mut asked = Job::of(file).map_err(|what| format!("{}: {what}", file.display()))?;
     let mut inputs = Vec::new();
     let mut wanted = Vec::new();
     for (number, buffer) in task.buffers.iter().enumerate() {
         let shape = buffer.extents(scope).map_err(|error| error.to_string())?;
         if buffer.is_given() {
-            let path = folder.path().join(format!("given{number}.npy"));
+            let path = asked.folder().join(format!("given{number}.npy"));
             let array = Array { element: buffer.element, shape: shape.clone(), bytes: given[number].clone() };
             fs::write(&path, widened(array).to_bytes()).map_err(system)?;
             inputs.push(json!({"name": buffer.name, "file": path}));
         }
         if buffer.is_result() {
-            let path = folder.path().join(format!("result{number}.npy"));
+            let path = asked.folder().join(format!("result{number}.npy"));
             wanted.push((number, shape.clone(), path.clone()));
         }
     }
@@ -65,7 +62,7 @@ pub(super) fn results(
             .map(|(number, shape, file)| json!({"name": task.buffers[*number].name, "shape": shape, "file": file}))
             .collect::<Vec<_>>(),
     });
-    run(folder.path(), job, seconds).map_err(|what| format!("{}: {what}", file.display()))?;
+    asked.answer(job, seconds).map_err(|what| format!("{}: {what}", file.display()))?;
     let mut results = vec![None; task.buffers.len()];
     for (number, shape, path) in wanted {
         let array = Array::read(&path).map_err(|error| format!("the worker's answer: {error}"))?;
@@ -128,13 +125,13 @@ pub(crate) fn time_on_gpu(
     job: &Value,
 ) -> Result<Timed, String> {
     let system = |error: std::io::Error| format!("a temporary file cannot be written: {error}");
-    let folder = tempfile::tempdir().map_err(system)?;
+    let mut asked = Job::of(file)?;
     let mut all = Vec::new();
     for (set, given) in sets.iter().enumerate() {
         let mut inputs = Vec::new();
         for (number, buffer) in task.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_given()) {
             let shape = buffer.extents(scope).map_err(|error| error.to_string())?;
-            let path = folder.path().join(format!("given{set}-{number}.npy"));
+            let path = asked.folder().join(format!("given{set}-{number}.npy"));
             let array = Array { element: buffer.element, shape, bytes: given[number].clone() };
             // NumPy has no bf16: the worker makes it of f64.
             let array = if buffer.element == Element::Bf16 { widened(array) } else { array };
@@ -149,7 +146,7 @@ pub(crate) fn time_on_gpu(
     job["function"] = json!(function);
     job["numbers"] = json!(numbers(&task.time, scope));
     job["sets"] = json!(all);
-    let answer = run(folder.path(), job, TIMED_SECONDS)?;
+    let answer = asked.answer(job, TIMED_SECONDS)?;
     serde_json::from_value(answer).map_err(|error| format!("the worker's answer: {error}"))
 }
 
@@ -159,9 +156,8 @@ pub(crate) fn declared(file: &Path) -> Result<(String, PathBuf), TaskError> {
     // Refused like any other file that is read, before Python opens it.
     kinora_outside::read_text(file, MAX_FILE)
         .map_err(|source| TaskError::Unreadable { path: file.to_owned(), source })?;
-    let folder = tempfile::tempdir().map_err(|error| wrong(error.to_string()))?;
     let job = json!({"what": "describe", "file": absolute(file).map_err(wrong)?});
-    let answer = run(folder.path(), job, DECLARE_SECONDS).map_err(wrong)?;
+    let answer = Job::of(file).and_then(|mut asked| asked.answer(job, DECLARE_SECONDS)).map_err(wrong)?;
     let task: toml::Value = serde_json::from_value(answer["task"].clone())
         .map_err(|error| wrong(format!("TASK has something that a task cannot have: {error}")))?;
     let text = toml::to_string(&task).map_err(|error| wrong(format!("TASK cannot be read: {error}")))?;

@@ -1,191 +1,209 @@
-"""Runs a reference for the kernel lab: reads arrays, calls one function, writes arrays.
+"""A Python that stays, for the references of the kernel lab.
 
-Started with the path of a job.
+It reads the paths of jobs from its standard input, a line each. It imports what the reference imports in its first
+lines, once, and forks for each job. So a job finds imported libraries and nothing that another job has left, and
+one that ends Python ends its own process. How that process ended is a line on standard output: a number, as
+`waitpid` gives it.
+
+Where a process cannot be forked, it does one job itself and ends.
 """
 
+import ast
+import contextlib
+import getpass
 import importlib.util
-import inspect
 import json
+import os
+import select
+import shutil
+import signal
 import sys
+import tempfile
+import threading
 import traceback
+import warnings
 from pathlib import Path
 
+FOLDER = Path(__file__).parent
 
-class WrongError(Exception):
-    """Something that the reference's author has to know, in one sentence."""
+# Milliseconds between looks at a process that has a job.
+LONGEST_PAUSE = 10
 
+# What the reference imports does not lie here.
+sys.path.insert(0, str(FOLDER))
+import kinora_lab_jobs  # noqa: E402 - found by the line above
 
-def load(path):
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    spec = importlib.util.spec_from_file_location("reference_of_task", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def describe(job):
-    module = load(job["file"])
-    task = getattr(module, "TASK", None)
-    if not isinstance(task, dict):
-        raise WrongError("it declares no task: a dictionary TASK")
-    return {"task": task}
+sys.path[:] = [place for place in sys.path if place != str(FOLDER)]
 
 
-def to_array(numpy, value, wanted):
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    array = numpy.asarray(value)
-    shape = tuple(wanted["shape"])
-    if array.shape != shape and not (array.size == 1 and shape in ((), (1,))):
-        raise WrongError(f"{wanted['name']} has shape {tuple(array.shape)}, but the task says {shape}")
-    if array.dtype == object or array.dtype.kind not in "biuf":
-        raise WrongError(f"{wanted['name']} has elements of type {array.dtype}")
-    return array.reshape(shape)
+def adopt_orphans():
+    """Makes processes whose parents end children of this one, wherever that is possible."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import ctypes
+
+        set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
-def function_of(job):
-    function = getattr(load(job["file"]), job["function"], None)
-    if not callable(function):
-        raise WrongError(f"it has no function {job['function']}")
-    return function
+def children():
+    """The processes whose parent this one is."""
+    found, own = set(), str(os.getpid()).encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - there are hundreds
+        # It may have ended.
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+            # The name before it is in parentheses, and may have any characters.
+            if file.read().rpartition(b")")[2].split()[1] == own:
+                found.add(int(name))
+    return found
 
 
-def arguments_of(function, known, name):
-    """What a function takes of what there is."""
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return known
-    arguments = {}
-    for parameter in parameters:
-        if parameter.kind in kinds:
-            continue
-        if parameter.name in known:
-            arguments[parameter.name] = known[parameter.name]
-        elif parameter.default is inspect.Parameter.empty:
-            raise WrongError(f"{name} takes {parameter.name}, but the task has {', '.join(known)}")
-    return arguments
+def end_children(kept=frozenset()):
+    """Ends the children. As each ends, its own become children of this process."""
+    while found := children() - kept:
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        for process in found:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process, 0)
 
 
-def time_on_gpu(job):
-    """Times a function as the kernel is timed: by events, with the L2 cache overwritten before each run, and
-    several sets of inputs in turn."""
-    import numpy
+def end(*_):
+    """Ends this process and all that it has started, and leaves no file."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.platform == "linux":
+        end_children()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)
 
-    function = function_of(job)
-    if "torch" not in sys.modules:
-        raise WrongError("it does not use PyTorch")
-    import torch
 
-    if job["device"] == "cuda" and not torch.cuda.is_available():
-        raise WrongError(f"PyTorch {torch.__version__} sees no GPU")
-    device = torch.device(job["device"], job["gpu"]) if job["device"] == "cuda" else torch.device("cpu")
-    types = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
-    sets = []
-    for files in job["sets"]:
-        known = dict(job["numbers"])
-        for given in files:
-            array = numpy.load(given["file"], allow_pickle=False)
-            element = given["element"]
-            kind = types.get(element) or element.replace("i", "int", 1).replace("u", "uint", 1)
-            known[given["name"]] = torch.from_numpy(array).to(device=device, dtype=getattr(torch, kind))
-        sets.append(arguments_of(function, known, job["function"]))
-    ways = [("eager", lambda: function)]
-    if job["compile"]:
-        ways.append(("torch.compile", lambda: torch.compile(function)))
-    answers = []
-    for name, made in ways:
+def is_beside(node, folder):
+    """Whether a module that is imported lies beside the reference, or cannot be found."""
+    if isinstance(node, ast.ImportFrom) and node.level > 0:
+        return True
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+    for name in names:
         try:
-            with torch.no_grad():
-                answers.append({"name": name, "milliseconds": milliseconds(torch, device, made(), sets, job)})
-        except Exception as error:  # noqa: BLE001 - that one way fails says nothing about the other
-            text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-            answers.append({"name": name, "error": text})
-    return {"version": torch.__version__, "ways": answers}
+            spec = importlib.util.find_spec(name.partition(".")[0])
+        except (ImportError, ValueError):
+            return True
+        if spec is None:
+            return True
+        places = [*(spec.submodule_search_locations or []), spec.origin]
+        if any(place and Path(place).parent == folder for place in places):
+            return True
+    return False
 
 
-def milliseconds(torch, device, function, sets, job):
-    if device.type == "cpu":
-        for arguments in sets:
-            function(**arguments)
-        return []
-    flush = torch.empty(job["flush"], dtype=torch.uint8, device=device)
-    for run in range(job["warm_up"]):
-        function(**sets[run % len(sets)])
-    torch.cuda.synchronize(device)
-    marks = []
-    for run in range(job["runs"]):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        # This also keeps the GPU busy while the launches are given to it, so that the host is not what is timed.
-        flush.fill_(run % 256)
-        start.record()
-        function(**sets[run % len(sets)])
-        end.record()
-        marks.append((start, end))
-    torch.cuda.synchronize(device)
-    return [start.elapsed_time(end) for start, end in marks]
-
-
-def compute(job):
+def import_libraries(file):
+    """Runs the imports that a file begins with, up to the first statement of another kind. An import of something
+    that lies beside the file is of another kind: it belongs to the reference, and may have changed for the next
+    job. What goes wrong here goes wrong in the job too, which tells it."""
+    folder = Path(file).resolve().parent
+    sys.path.insert(0, str(folder))
     try:
-        import numpy
-    except ImportError:
-        raise WrongError(
-            f"{sys.executable} has no NumPy: `pip install numpy`, or set KINORA_LAB_PYTHON to a Python that has it"
-        ) from None
-    function = function_of(job)
-    known = dict(job["numbers"])
-    for given in job["given"]:
-        known[given["name"]] = numpy.load(given["file"], allow_pickle=False)
-    if "torch" in sys.modules:
-        import torch
+        tree = ast.parse(Path(file).read_bytes(), file)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) or is_beside(node, folder):
+            return
+        try:
+            exec(compile(ast.Module([node], []), file, "exec"), {})
+        except BaseException:  # noqa: BLE001 - whatever a module raises
+            return
 
-        for given in job["given"]:
-            known[given["name"]] = torch.from_numpy(known[given["name"]])
-    results = function(**arguments_of(function, known, job["function"]))
-    wanted = job["results"]
-    if isinstance(results, dict):
-        missing = [one["name"] for one in wanted if one["name"] not in results]
-        if missing:
-            raise WrongError(f"{job['function']} gives no {missing[0]}")
-        results = [results[one["name"]] for one in wanted]
-    elif not isinstance(results, (tuple, list)) or len(wanted) == 1:
-        results = [results]
-    if len(results) != len(wanted):
-        raise WrongError(f"{job['function']} gives {len(results)} results, but the task has {len(wanted)}")
-    for result, one in zip(results, wanted, strict=True):
-        array = to_array(numpy, result, one)
-        kind = numpy.float64 if array.dtype.kind == "f" else numpy.int64
-        if array.dtype == numpy.uint64:
-            kind = numpy.uint64
-        array = numpy.array(array, dtype=kind, order="C")
-        with Path(one["file"]).open("wb") as file:
-            numpy.lib.format.write_array(file, array, allow_pickle=False)
-    return {}
+
+def can_fork():
+    """Whether a copy of this process works as well as the original. Threads are not copied, an open GPU does not
+    work in the copy, and the frameworks of macOS do not either."""
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return False
+    try:
+        files = [str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    except OSError:
+        return False
+    return not any(file.startswith("/dev/nvidia") for file in files)
+
+
+def work(job):
+    """Does a job in this process. What it prints goes to a file, and what it leaves among temporary files goes with
+    the job's folder."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    said = os.open(job["said"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    os.close(said)
+    # What torch.compile has compiled is kept, as it is without the lab.
+    with contextlib.suppress(KeyError, OSError, ImportError):
+        kept = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kept))
+    tempfile.tempdir = os.environ["TMPDIR"] = job["temporary"]
+    kinora_lab_jobs.do(job)
+
+
+def forked(job, jobs, answers):
+    """Does a job in a process of its own; tells how that ended."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Threads of libraries, which know of forks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
+    if process == 0:
+        try:
+            os.close(jobs)
+            os.close(answers)
+            work(job)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # Without what libraries do when Python ends: that is for once.
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - no answer could be written
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    waiting, pause = select.poll(), 1
+    waiting.register(jobs, select.POLLIN)
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return status
+        if waiting.poll(pause):
+            # Nobody asks before the answer: the program is gone.
+            end()
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def main():
-    with Path(sys.argv[1]).open(encoding="utf-8") as file:
-        job = json.load(file)
-    try:
-        answer = {"describe": describe, "compute": compute, "time": time_on_gpu}[job["what"]](job)
-        text = json.dumps(answer)
-    except WrongError as wrong:
-        text = json.dumps({"error": str(wrong)})
-    except SystemExit as end:
-        text = json.dumps({"error": f"it ends Python (sys.exit({end.code!r})) instead of returning"})
-    except Exception as error:  # noqa: BLE001 - whatever a reference raises is its author's to see
-        # The frames of this file mean nothing to the reference's author.
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [
-            f"{frame.filename}:{frame.lineno}"
-            for frame in frames
-            if frame.filename != __file__ and "importlib" not in frame.filename
-        ]
-        place = f" at {lines[-1]}" if lines else ""
-        text = json.dumps({"error": f"{type(error).__name__}: {error}{place}"})
-    with Path(job["answer"]).open("w", encoding="utf-8") as file:
-        file.write(text)
+    jobs, answers, nothing = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    own = None
+    with open(jobs, encoding="utf-8", closefd=False) as lines:
+        for line in lines:
+            job = json.loads(Path(line.rstrip("\n")).read_text(encoding="utf-8"))
+            if own is None:
+                import_libraries(job["file"])
+                if not can_fork():
+                    os.close(jobs)
+                    os.close(answers)
+                    work(job)
+                    return
+                adopt_orphans()
+                # What a library has started stays.
+                own = children()
+                # Until now there was nothing to end, and no need to be asked.
+                signal.signal(signal.SIGTERM, end)
+            status = forked(job, jobs, answers)
+            end_children(own)
+            os.write(answers, f"{status}\n".encode())
+    end()
 
 
-main()
+if __name__ == "__main__":
+    main()

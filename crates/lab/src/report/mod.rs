@@ -1,4 +1,4 @@
-//! What is told of a task: one structure, as JSON for programs and as text for people.
+//! The report on a task: one structure, as JSON for programs and as text for people.
 
 mod page;
 mod side_by_side;
@@ -78,7 +78,7 @@ impl Problem {
     }
 }
 
-/// Everything that is told of a task.
+/// The whole report on a task.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The version of this form.

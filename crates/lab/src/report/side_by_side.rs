@@ -67,7 +67,7 @@ fn figures(outcome: &Outcome) -> Vec<(&'static str, Option<f64>)> {
     ]
 }
 
-/// The figures of both; those that neither has are left out.
+/// The figures that at least one of them has.
 pub fn quantities(first: &Outcome, second: &Outcome) -> Vec<Quantity> {
     let pairs = figures(first).into_iter().zip(figures(second));
     pairs

@@ -124,7 +124,7 @@ fn verdict(outcome: &Outcome) -> String {
     format!("{colour}{BOLD}{}{OFF}\n", verdict_words(outcome.verdict))
 }
 
-/// The sizes of a device. What was found for one size already is told in short for the next ones.
+/// The sizes of a device. A finding that an earlier size has had is shortened.
 fn of_device(device: &DeviceOutcome, code: Option<&(String, String)>) -> String {
     let mut text = format!("on {}\n", plain(&device.device));
     let width = device.sizes.iter().map(|size| size.sizes.to_string().chars().count()).max().unwrap_or(0);
@@ -153,7 +153,7 @@ fn of_size<'a>(size: &'a SizeOutcome, width: usize, told: &mut Told<'a>) -> Stri
         let problems = apart(size);
         for (problem, finding) in problems.iter().take(MOST_PROBLEMS) {
             let told = of_problem(problem, *finding, told);
-            // What is at one line is told again once.
+            // Equal texts are printed once.
             if !text.contains(&told) {
                 text += &told;
             }
@@ -207,7 +207,7 @@ pub(super) fn apart(size: &SizeOutcome) -> Vec<(&Problem, Option<&Finding>)> {
     apart
 }
 
-/// A problem. A finding is told with its lines of the source; one that an earlier size had too, in short.
+/// A problem. A finding comes with its lines of the source, unless an earlier size had it too.
 fn of_problem<'a>(problem: &'a Problem, finding: Option<&'a Finding>, told: &mut Told<'a>) -> String {
     let Some(finding) = finding else {
         let message = problem.message.as_str();

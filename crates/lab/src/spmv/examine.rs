@@ -265,7 +265,7 @@ pub(super) struct Numbers<V> {
 /// Seeds of the vectors.
 const SEEDS: [u64; 2] = [101, 102];
 
-/// Times of which the CPU's least is taken.
+/// How often the CPU is timed; the shortest time counts.
 const CPU_REPEATS: usize = 5;
 
 /// Examines a matrix.

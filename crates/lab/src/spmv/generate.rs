@@ -341,7 +341,7 @@ fn power_length(scale: f64, rank: usize, columns: usize) -> usize {
 /// The scale at which the rows have about as many non-zeros together as they should.
 fn power_scale(recipe: &Recipe) -> f64 {
     let Recipe { rows, columns, nonzeros, .. } = *recipe;
-    // Ranks are summed in groups, of which each is an eighth longer than what lies before it.
+    // Ranks are summed in groups. Each group has an eighth as many ranks as lie before it.
     let total = |scale: f64| -> f64 {
         let (mut sum, mut first) = (0.0, 0);
         while first < rows {

@@ -25,8 +25,8 @@ pub struct Statistics {
     pub empty_rows: usize,
     /// Columns that some non-zero is in.
     pub columns_used: usize,
-    /// The share of non-zeros whose entry of `x` is not in the 128 bytes after that of the non-zero before: a measure of how scattered the
-    /// reads of `x` are.
+    /// How scattered the reads of `x` are: the share of non-zeros whose entry of `x` is not within the 128 bytes that follow the entry of
+    /// the non-zero before.
     pub scattered: f64,
     /// The largest distance between two columns of a row.
     pub reach: usize,

@@ -128,7 +128,7 @@ impl Suite {
         Suite { matrices, regular, irregular, all }
     }
 
-    /// Examines matrices one after the other, of which only one is in memory at a time. `done` is told of each.
+    /// Examines matrices one after the other, so that only one is in memory at a time. `done` gets each examination.
     ///
     /// # Errors
     /// If one of them cannot be made or examined.

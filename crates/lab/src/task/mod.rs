@@ -48,7 +48,7 @@ pub struct Task {
     pub steps: Option<u64>,
     /// The sizes that are tested, one after the other.
     pub sizes: Vec<Sizes>,
-    /// The sizes that time is told for.
+    /// The sizes that are timed.
     pub time: Sizes,
     /// The buffers, in the order: inputs, in-out buffers, outputs, scratch memory.
     pub buffers: Vec<Buffer>,
@@ -86,7 +86,7 @@ pub enum Role {
     InOut,
     /// The kernel leaves a result in it, whatever was there.
     Output,
-    /// Memory between launches, which nobody looks at.
+    /// Memory between launches. What it holds in the end is not checked.
     Scratch,
 }
 

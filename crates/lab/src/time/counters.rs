@@ -6,10 +6,11 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use crate::{
-    reference::ended,
+    process::ended,
     report::{CountedKernel, CountedOutcome},
 };
 
@@ -35,7 +36,7 @@ const METRICS: [&str; 14] = [
 const MOST_LAUNCHES: &str = "64";
 
 /// How long it may take: it starts the program again, and runs each launch several times.
-const SECONDS: f64 = 120.0;
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The most bytes of its answer.
 const MAX_ANSWER: u64 = 16 << 20;
@@ -55,8 +56,8 @@ pub(super) fn count(again: &[OsString], gpu: usize) -> Result<CountedOutcome, St
     command.args(["--launch-count", MOST_LAUNCHES, "--metrics"]);
     command.arg(METRICS.join(",")).args(again).arg("--gpu").arg(gpu.to_string()).stdin(Stdio::null());
     command.stdout(File::create(&output).map_err(system)?).stderr(File::create(&errors).map_err(system)?);
-    if ended(&mut command, folder.path(), SECONDS).map_err(system)?.is_none() {
-        return Err(format!("Nsight Compute took more than {SECONDS} seconds"));
+    if ended(&mut command, folder.path(), LIMIT).map_err(system)?.is_none() {
+        return Err(format!("Nsight Compute took more than {} seconds", LIMIT.as_secs()));
     }
     let text = |path: &Path| kinora_outside::read_text(path, MAX_ANSWER).unwrap_or_default();
     let kernels = kernels(&text(&output));
@@ -70,7 +71,7 @@ pub(super) fn count(again: &[OsString], gpu: usize) -> Result<CountedOutcome, St
 fn profiler() -> Option<PathBuf> {
     let name = format!("ncu{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // A relative folder of the path is one that anybody may have made.
+    // Anybody may have made a folder that the path names relative to the current one.
     let mut folders: Vec<PathBuf> =
         std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
     folders.push(Path::new("/usr/local/cuda/bin").to_owned());

@@ -103,7 +103,7 @@ fn native<'a>(subject: &Subject<'a>, options: &Options, gpu: &GpuDevice) -> Resu
     Ok(Subject { task, code, kernels: subject.kernels.clone(), resources: subject.resources })
 }
 
-/// Launches the kernels once, on the size that time is told for.
+/// Launches the kernels once, on the size that is timed.
 pub(crate) fn launch_once(subject: &Subject<'_>, options: &Options) -> Result<(), Problem> {
     let number = if let GpuChoice::Number(number) = options.gpu { number } else { 0 };
     let mut gpu = GpuDevice::open(number).map_err(|error| of_device(&error))?;

@@ -16,7 +16,7 @@ use crate::{
     task::{Task, TaskError},
 };
 
-/// How many of the best predictions are checked, if nobody says.
+/// How many of the best predictions are checked by default.
 pub const CHECKED: usize = 8;
 
 /// The most bytes of a header that are looked at.

@@ -22,9 +22,9 @@ pub struct Bound {
     pub derived: bool,
 }
 
-/// The bound of a result. What the task does not say is derived: rounding errors of `depth` operations in a row add up like steps in random
-/// directions, so that they grow with its root, and are in proportion to the numbers that are added, of which the results' root mean
-/// square tells the size.
+/// The bound of a result. What the task does not say is derived. The rounding errors of `depth` operations in a row add up like steps in
+/// random directions, so they grow with the root of `depth`. They are proportional to the numbers that are added, whose size is taken to
+/// be the root mean square of the results.
 pub(crate) fn bound(task: &Task, number: usize, scope: &Scope, expected: &Expected) -> Bound {
     let buffer = &task.buffers[number];
     let said = |of: fn(&Tolerance) -> Option<f64>| {

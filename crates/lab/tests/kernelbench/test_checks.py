@@ -2,11 +2,14 @@
 
 import sys
 import unittest
+import unittest.mock
+import weakref
 from pathlib import Path
 from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src" / "kernelbench" / "worker"))
 
+import checks
 from checks import Guarded, Watched, overlap
 from declaration import DeclarationError, Declared, Scalar, Tensor, constant
 
@@ -36,12 +39,14 @@ class Lazy(Numbers):
 
 
 class ListMemory:
-    """Memory that has a heap: what was freed is handed out again, unless it is poisoned."""
+    """Memory that has a heap: what was freed is handed out again, unless it is poisoned. Work that a call leaves
+    elsewhere has ended when the host comes to copy the results, unless the caller's own stream was delayed."""
 
     def __init__(self):
         self.free = {}
         self.unfinished = []
         self.addresses = {}
+        self.delayed = False
 
     def allocate(self, count):
         blocks = self.free.get(count, [])
@@ -71,12 +76,27 @@ class ListMemory:
     def equal(self, tensor, copy):
         return repr(tensor.list()) == repr(copy.list())
 
+    def held(self, tensor):
+        memory = weakref.ref(tensor)
+        return lambda: memory() is not None
+
+    def delay(self):
+        self.delayed = True
+
+    def elsewhere(self, work):
+        """Short work on another stream."""
+        if self.delayed:
+            self.unfinished.append(work)
+        else:
+            work()
+
     def poison(self, like):
         for count in like:
             for memory in self.free.get(count, []):
                 memory[:] = [float("nan")] * len(memory)
 
     def wait(self):
+        self.delayed = False
         while self.unfinished:
             self.unfinished.pop()()
 
@@ -146,6 +166,68 @@ class Cheats(unittest.TestCase):
         self.assertEqual(self.call(run, watched=watched)[1], [])
         _, wrong = self.call(run, (5.0, 6.0, 7.0), watched)
         self.assertEqual(wrong, ["the result of an earlier call was changed by this one: a buffer is used again"])
+
+    def test_buffers_that_are_used_in_turn(self):
+        for count in (2, 3, 4):
+            buffers, calls = [Numbers([0.0] * 3) for _ in range(count)], [0]
+
+            def run(inputs, buffers=buffers, calls=calls):
+                buffer = buffers[calls[0] % len(buffers)]
+                calls[0] += 1
+                buffer.set(doubled(inputs).list())
+                return buffer
+
+            watched = Watched(run, self.memory)
+            for call in range(count):
+                self.assertEqual(self.call(run, (float(call), 2.0, 3.0), watched)[1], [])
+            _, wrong = self.call(run, (5.0, 6.0, 7.0), watched)
+            self.assertEqual(wrong, ["the result of an earlier call was changed by this one: a buffer is used again"])
+
+    def test_more_buffers_than_calls(self):
+        buffers = [Numbers([0.0] * 3) for _ in range(9)]
+
+        def run(inputs):
+            buffer = buffers[0]
+            buffers.append(buffers.pop(0))
+            buffer.set(doubled(inputs).list())
+            return buffer
+
+        watched = Watched(run, self.memory)
+        for call in range(5):
+            self.assertEqual(self.call(run, (float(call), 2.0, 3.0), watched)[1], [])
+        self.assertEqual(
+            watched.forget(), ["the solution holds what an earlier call returned: a buffer that is used again"]
+        )
+        # One that makes its results anew holds none.
+        watched = Watched(doubled, self.memory)
+        self.call(doubled, watched=watched)
+        self.call(doubled, watched=watched)
+        self.assertEqual(watched.forget(), [])
+        self.assertEqual(watched.forget(), [])
+
+    def test_results_are_kept_as_long_as_there_is_room(self):
+        sized, room = [], checks.KEPT_BYTES
+        for count in (1, 3):
+            with unittest.mock.patch.object(checks, "KEPT_BYTES", 2 * 3 * count):
+                watched = Watched(doubled, self.memory)
+                for _ in range(5):
+                    self.call(doubled, watched=watched)
+                sized.append(len(watched.earlier))
+        # A call's own results are kept in any case.
+        with unittest.mock.patch.object(checks, "KEPT_BYTES", 0):
+            self.call(doubled, watched=watched)
+            sized.append(len(watched.earlier))
+        self.assertEqual((sized, checks.KEPT_BYTES), ([1, 3, 1], room))
+
+    def test_short_work_on_another_stream(self):
+        def run(inputs):
+            result = Numbers([0.0] * inputs[0].count)
+            self.memory.elsewhere(lambda: result.set(doubled(inputs).list()))
+            return result
+
+        results, wrong = self.call(run)
+        self.assertEqual(results, [[0.0, 0.0, 0.0]])
+        self.assertIn("work is left on another stream", wrong[0])
 
     def test_results_that_are_no_ordinary_tensors(self):
         self.assertIn("not a tensor", self.call(lambda inputs: 3.0)[1][0])

@@ -2,7 +2,7 @@
 // Every test file uses a part of it.
 #![allow(dead_code)]
 
-use std::io::Write;
+use std::{io::Write, path::PathBuf, process::Command};
 
 use kinora_lab::{GpuChoice, Options, Outcome, ProblemKind, Task, TaskError, run};
 
@@ -59,4 +59,20 @@ pub fn problems(outcome: &Outcome) -> String {
 pub fn kinds(outcome: &Outcome) -> Vec<ProblemKind> {
     let of_sizes = outcome.devices.iter().flat_map(|device| &device.sizes).flat_map(|size| &size.problems);
     outcome.problems.iter().chain(of_sizes).map(|problem| problem.kind).collect()
+}
+
+/// Whether the Python of the tests has NumPy; that it has none is said.
+pub fn has_numpy() -> bool {
+    let python = std::env::var_os("KINORA_LAB_PYTHON").unwrap_or_else(|| {
+        let environment =
+            std::env::var_os("VIRTUAL_ENV").map(|folder| PathBuf::from(folder).join("bin/python"));
+        environment.filter(|python| python.is_file()).map_or("python3".into(), Into::into)
+    });
+    let has =
+        Command::new(python).args(["-c", "import numpy"]).output().is_ok_and(|ran| ran.status.success());
+    if !has {
+        assert!(std::env::var_os("KINORA_REQUIRE_NUMPY").is_none(), "the Python of the tests has no NumPy");
+        let _ = writeln!(std::io::stderr(), "references in Python not run: no NumPy");
+    }
+    has
 }

@@ -118,7 +118,7 @@ impl Flops {
 pub struct LineCounters {
     /// The source line, if the PTX has line information.
     pub source: Option<SourceLine>,
-    /// The line in the PTX; for a source line the first of those that it became.
+    /// The line in the PTX. A source line may become several: then it is the first.
     pub ptx_line: u32,
     /// Its counters.
     pub counters: Counters,

@@ -43,8 +43,8 @@ pub struct Counters {
     pub global_stores: Traffic,
     /// Atomics and reductions on global memory.
     pub global_atomics: Traffic,
-    /// Atomics and reductions on global memory in passes of which each has one lane per address: an instruction whose lanes all update
-    /// one word takes as many as lanes, one whose lanes update words of their own takes one.
+    /// The passes of atomics and reductions on global memory, each with at most one lane for an address: an instruction whose lanes all
+    /// update one word takes a pass for each lane, one whose lanes update different words takes one pass.
     pub global_atomic_passes: u64,
     /// Reads of shared memory by threads: `ld` and `ldmatrix`.
     pub shared_loads: Traffic,

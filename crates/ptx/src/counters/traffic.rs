@@ -179,7 +179,7 @@ pub(crate) fn local_sectors(offsets: &[u64; 32], mask: u32, bytes: u64) -> u64 {
     count
 }
 
-/// The passes of an atomic of which each has one lane per address: how many lanes update the address that most of them update.
+/// The passes of an atomic, each with at most one lane for an address: as many as lanes update the most contended address.
 pub(crate) fn atomic_passes(addresses: &[u64; 32], mask: u32) -> u64 {
     let mut sorted = [u64::MAX; 32];
     let mut count = 0;

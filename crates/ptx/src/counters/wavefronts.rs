@@ -31,7 +31,7 @@ fn by_groups(addresses: &[u64; 32], mask: u32, bytes: u64, group: usize) -> (u64
     (total, groups)
 }
 
-/// Whether every active lane has the address of its neighbour, or every one that of the lane two away.
+/// Whether every active lane has the same address as its neighbour, or every one the same as the lane two away.
 fn in_pairs(addresses: &[u64; 32], mask: u32) -> bool {
     let paired = |by: usize| {
         (0..32).all(|lane| {

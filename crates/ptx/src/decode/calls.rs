@@ -232,8 +232,8 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::System(system), &[register], &operands)
     }
 
-    /// Where the caller's frame holds arguments or results: those that are not variables get a place there, and arguments are stored
-    /// to it.
+    /// Where the caller's frame holds arguments or results. One that is not a variable gets a place there, and an argument is stored to
+    /// it.
     fn slots(
         &mut self,
         context: Context<'_, 'a>,

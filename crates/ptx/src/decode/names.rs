@@ -304,8 +304,8 @@ impl Symbols {
     }
 }
 
-/// Whether it is a special register that the environment or a profiler may set, and nobody does here. Of the environment's, two hold the
-/// address of the workspace of a cooperative launch.
+/// Whether it is a special register that is always zero here: the environment's or a profiler's. Two of the environment's are not: they
+/// hold the address of the workspace of a cooperative launch.
 pub(super) fn is_zero(name: &str) -> bool {
     let number = |prefix: &str| name.strip_prefix(prefix).and_then(|rest| rest.parse::<u8>().ok());
     number("%envreg").is_some_and(|number| number < 32 && !matches!(number, 1 | 2))

@@ -1,4 +1,5 @@
-//! Which of a module's shared variables a kernel has: those that it or a function that it may call refers to, as a linker places them.
+//! The shared variables of a kernel: those of the module that it refers to, or that a function which it may call does, placed as a linker
+//! places them.
 
 use std::collections::HashSet;
 

@@ -152,7 +152,7 @@ impl DeviceHeap {
             }
         };
         words(&mut |word| see(word, &mut todo));
-        // A block of an earlier launch may be in nobody's memory but the host's.
+        // The host alone may have the address of a block of an earlier launch.
         let earlier = blocks.all.iter().filter(|(_, block)| !block.freed && block.launch != launch);
         todo.extend(earlier.map(|(&start, block)| (start, block.bytes)));
         while let Some((start, bytes)) = todo.pop() {

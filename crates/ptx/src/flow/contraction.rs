@@ -1,9 +1,9 @@
 //! Contraction as the assembler may do it: PTX lets a `mul` and an `add` or `sub` without a rounding modifier become one fused
 //! multiply-add, which rounds once.
 //!
-//! Which of them an assembler contracts is not published. Here it is every sum within a basic block of which an operand is a product
-//! whose factors are still in their registers; if both operands are, it is the first. The product itself is still computed, as it is
-//! on a chip if something else reads it.
+//! It is not published which of them an assembler contracts. Here it is every sum with a product as an operand, if both are in one basic
+//! block and the factors are still in their registers. If both operands are products, the first is contracted. The product itself is
+//! still computed, as on a chip where something else reads it.
 
 use std::collections::HashMap;
 

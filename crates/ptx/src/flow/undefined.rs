@@ -1,8 +1,8 @@
 //! Registers that a kernel may read before it writes them: what compilers make of a local variable without a value.
 //!
-//! Compilers also leave registers undefined that are harmless, because a value that is computed from them is never used. So the registers
-//! that may be undefined are followed to those that are computed from them, and the interpreter knows of each lane whether they are. For
-//! the same reason a branch counts only if it decides about more than the values of registers.
+//! Compilers also leave registers undefined whose values are never used, which is harmless. So the registers that may be undefined are
+//! tracked together with all registers that are computed from them, and the interpreter knows for each lane whether they have a value.
+//! For the same reason a branch counts only if it decides more than the values of registers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +48,7 @@ fn chosen_from(program: &Program, numbers: &Numbers) -> HashSet<usize> {
     loaded
 }
 
-/// Tracks some registers and those that are computed from them; returns whether they are few enough.
+/// Tracks some registers, and all that are computed from them. Returns whether they are few enough.
 fn track(program: &mut Program, numbers: &Numbers, first: impl Iterator<Item = usize>) -> bool {
     let mut tracked: HashMap<usize, u16> = HashMap::new();
     for register in first {

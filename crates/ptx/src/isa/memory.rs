@@ -55,7 +55,7 @@ pub(crate) struct Semantics {
 /// What is known of an instruction's memory access before the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AccessFacts {
-    /// The bytes of a loaded vector that are used, rather than only stored again, and those that are one or the other.
+    /// The bytes of a loaded vector that are used for more than storing them again, and those that are used in any way.
     pub used: u32,
     pub kept: u32,
     /// The shared variable, plus one, that the address is derived from; 0 if that is unknown.

@@ -80,7 +80,7 @@ impl Unit<'_> {
             unit.release_global(warp, &lanes, semantics);
         });
         self.changes += u64::from(changed);
-        // One that changes nothing waits for somebody who does.
+        // One that changes nothing polls: it waits for a thread that changes the word.
         if changed || result.is_none() { Next::On } else { self.polled(warp, step, offset) }
     }
 }

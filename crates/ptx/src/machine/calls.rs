@@ -305,7 +305,7 @@ impl Warp {
         self.stack.stride = new;
     }
 
-    /// Makes a part of a lane's local memory as if nobody had written it.
+    /// Marks a part of a lane's local memory as not written.
     fn forget_local(&mut self, lane: usize, start: u32, bytes: u32) {
         let start = lane * self.stack.stride + start as usize;
         self.local_written[start..start + bytes as usize].fill(0);

@@ -8,8 +8,8 @@ use super::{access::WarpAccess, unit::Unit, warp::Warp};
 use crate::{check::FindingKind, isa::AccessFacts};
 
 impl Unit<'_> {
-    /// What one lane loads has `unwritten` bytes, a mask, of which `untouched` were not even stored to. Returns whether that is wrong: the
-    /// kernel uses some of the former, or copies nothing but the latter.
+    /// Whether a lane's load is wrong: the kernel uses a byte that has no value, or copies nothing but bytes that were never stored to.
+    /// `unwritten` is a mask of the former, `untouched` of the latter.
     #[inline(always)]
     pub(super) fn is_unwritten_wrong(&self, pc: u32, unwritten: u32, untouched: u32) -> bool {
         let AccessFacts { used, kept, .. } = self.launched.program.access_facts[pc as usize];

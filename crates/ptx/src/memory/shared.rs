@@ -6,7 +6,7 @@ use super::AccessRecords;
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     data: Vec<u8>,
-    /// Of each byte: 0 if nobody stored to it, 1 if it has a value, 2 if what was stored has none.
+    /// For each byte: 0 if nothing was stored to it, 1 if it has a value, 2 if what was stored has none.
     written: Vec<u8>,
     /// The last accesses to it.
     pub records: AccessRecords,

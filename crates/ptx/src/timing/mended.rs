@@ -18,7 +18,7 @@ const LOADS_IN_FLIGHT: f64 = 8.0;
 /// Bytes that one load or store of a lane can have.
 const WIDEST: f64 = 16.0;
 
-/// Accesses of which only the bytes that were asked for count in the end.
+/// Accesses that count only with the bytes that threads asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trimmed {
     pub footprint: Footprint,
@@ -27,7 +27,7 @@ pub(crate) struct Trimmed {
 }
 
 impl Trimmed {
-    /// The share of the sectors' bytes that somebody asked for.
+    /// The share of the sectors' bytes that threads asked for.
     pub fn share(&self) -> f64 {
         let touched: u64 = self.footprint.pages().map(|(_, bytes)| bytes).sum();
         (self.asked as f64 / touched.max(SECTOR) as f64).min(1.0)
@@ -155,7 +155,7 @@ fn is_special(instruction: &Instruction) -> bool {
     instruction.class == InstructionClass::Special
 }
 
-/// The instructions of which something is assumed.
+/// The instructions for which something is assumed.
 fn with<'a>(
     program: &'a Program,
     assumed: &'a [Assumed],
@@ -165,7 +165,7 @@ fn with<'a>(
     all.filter(move |(_, assumed)| assumed.has(assumption)).map(|(instruction, _)| instruction)
 }
 
-/// How many accesses remain of those that become wider: the widest of them decides.
+/// The share of accesses that remains when they become wider. The widest of them decides.
 fn wide_share(program: &Program, assumed: &[Assumed]) -> f64 {
     let accessed = with(program, assumed, Assumption::WideAccesses).filter_map(bytes_of);
     accessed.max().map_or(1.0, |bytes| (bytes as f64 / WIDEST).min(1.0))

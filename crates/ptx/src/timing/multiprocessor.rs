@@ -241,7 +241,7 @@ impl Clock {
         self.used.l1_clocks += clocks;
     }
 
-    /// Notes an access to global memory of which some cost is left out; returns whether there is any.
+    /// Notes an access to global memory if one of its costs is left out; returns whether that is so.
     fn mended_global(&mut self, sectors: &[u64], asked: u64, writes: bool) -> bool {
         if !writes && self.mended.assumes(Assumption::KeptInSharedMemory) {
             let new: Vec<u64> =

@@ -9,9 +9,14 @@ A memory has:
     span(tensor)           where its memory begins and ends
     copy(tensor)           a copy, made in the order of the caller's own work and no later
     equal(tensor, copy)    whether both have the same bits
+    held(tensor)           a function that tells whether anybody holds the tensor's memory
     poison(like)           fills free memory, so that what is not written is not right by chance
+    delay()                keeps the caller's stream busy for a while, and no other
     wait()                 waits for all work of the device, whoever started it
 """
+
+# Results of earlier calls are kept up to so many bytes together, so that there is room for those to come.
+KEPT_BYTES = 8 << 30
 
 
 def overlap(one, other):
@@ -25,7 +30,8 @@ class Watched:
     def __init__(self, run, memory):
         self.run = run
         self.memory = memory
-        self.earlier = []
+        # Results with their copies, and how to tell whether somebody holds them.
+        self.earlier, self.held = [], []
 
     def __call__(self, inputs, expected):
         """The results of a call, as they were when it returned, and what was wrong."""
@@ -34,6 +40,9 @@ class Watched:
         before = [memory.copy(tensor) for tensor in tensors]
         memory.poison(expected)
         memory.wait()
+        # So that the host gets ahead: the copies below then follow the call's own work without a gap, in which another
+        # stream could end its work.
+        memory.delay()
         result = memory.tensors(self.run(inputs))
         if result is None:
             return [], ["it returns something that is not a tensor or a tuple of tensors"]
@@ -58,12 +67,22 @@ class Watched:
             if not memory.equal(tensor, snapshot):
                 wrong.append("the result of an earlier call was changed by this one: a buffer is used again")
                 break
-        self.earlier = list(zip(result, snapshots, strict=True))
+        self.keep(result, snapshots)
         return snapshots, wrong
 
+    def keep(self, result, snapshots):
+        """Keeps results, so that their memory is nobody's to use, and lets go of the oldest if they are too many."""
+        self.held += [self.memory.held(tensor) for tensor in result]
+        self.earlier += zip(result, snapshots, strict=True)
+        sizes = [end - begin for begin, end in (self.memory.span(tensor) for tensor, _ in self.earlier)]
+        while len(self.earlier) > len(result) and 2 * sum(sizes) > KEPT_BYTES:
+            del self.earlier[0], sizes[0]
+
     def forget(self):
-        """Lets go of the results of earlier calls."""
+        """Lets go of the results of earlier calls. Tells whether the solution holds one, which it could use again."""
         self.earlier = []
+        held, self.held = any(is_held() for is_held in self.held), []
+        return ["the solution holds what an earlier call returned: a buffer that is used again"] if held else []
 
 
 class Guarded:

@@ -50,19 +50,21 @@ class Timer:
             self.clocks = Clocks()
             self.flushed = torch.empty(FLUSHED_BYTES // 4, dtype=torch.int32, device="cuda")
 
-    def once(self, run, inputs):
-        """Milliseconds of one run, and what it returned."""
+    def once(self, run, inputs, returned):
+        """Milliseconds of one run, and what `returned` makes of its result before the run is waited for."""
         if not self.cuda:
             begin = self.now()
             result = run(inputs)
-            return 1e3 * (self.now() - begin), result
+            spent = 1e3 * (self.now() - begin)
+            return spent, returned(result)
         self.flushed.zero_()
         before, after = self.event(enable_timing=True), self.event(enable_timing=True)
         before.record()
         result = run(inputs)
         after.record()
+        made = returned(result)
         after.synchronize()
-        return before.elapsed_time(after), result
+        return before.elapsed_time(after), made
 
     def hidden(self, run, sets, median):
         """What the host sees of several runs beyond what events see: work that is not in the timed stream."""
@@ -81,8 +83,9 @@ class Timer:
         self.wait()
         return max(0.0, (1e3 * (self.now() - begin) - seen) / count)
 
-    def measure(self, run, draw, seeds, judged=0, seconds=2.0):
-        """The median of single runs with their spread, and the result of run number `judged`, or of the last one.
+    def measure(self, run, draw, seeds, judged=0, returned=lambda _result: [], seconds=2.0):
+        """The median of single runs with their spread, and what `returned` makes of the result of run number `judged`,
+        or of the last one.
 
         Every run has inputs of its own: what is kept from an earlier one is of no use. The last two seeds warm up.
         """
@@ -102,11 +105,13 @@ class Timer:
                 inputs = draw(seed)
                 if self.cuda:
                     self.wait()
-                spent, result = self.once(run, inputs)
-                times.append(spent)
                 if number <= judged:
-                    kept = result
-                del result
+                    # The memory of one result is that of the next.
+                    kept = None
+                    spent, kept = self.once(run, inputs, returned)
+                else:
+                    spent, _ = self.once(run, inputs, lambda _result: [])
+                times.append(spent)
             inputs = None
             hidden = self.hidden(run, [draw(seed) for seed in seeds[-2:]], statistics.median(times))
         ordered = sorted(times)

@@ -1,12 +1,17 @@
 """What the checks need of PyTorch's tensors."""
 
+import gc
 import threading
 import time
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 # How long threads of a solution may go on after a call on a CPU. On a GPU its own synchronisation is exact.
 SETTLE_SECONDS = 0.05
+
+# Clocks that a GPU is kept busy: ten milliseconds or so, in which the host launches all that a call has.
+DELAY_CLOCKS = 20_000_000
 
 
 class TorchMemory:
@@ -44,6 +49,22 @@ class TorchMemory:
             one, other = one.view(whole), other.view(whole)
         piece = 1 << 28
         return all(torch.equal(one[at : at + piece], other[at : at + piece]) for at in range(0, one.numel(), piece))
+
+    def held(self, tensor):
+        storage = StorageWeakRef(tensor.untyped_storage())
+
+        def is_held():
+            if not storage.expired():
+                # Cycles hold what nobody uses.
+                gc.collect()
+            return not storage.expired()
+
+        return is_held
+
+    def delay(self):
+        if self.device.type == "cuda":
+            # One thread that waits: other streams have the rest of the GPU.
+            torch.cuda._sleep(DELAY_CLOCKS)
 
     def poison(self, like):
         """Fills what the allocator would give a result of such a shape, several times over."""

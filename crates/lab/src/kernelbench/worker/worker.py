@@ -49,10 +49,14 @@ GUARDED = [
     (Timer, "measure"),
     (Timer, "once"),
     (TorchMemory, "copy"),
+    (TorchMemory, "delay"),
     (TorchMemory, "equal"),
+    (TorchMemory, "held"),
     (TorchMemory, "poison"),
     (TorchMemory, "wait"),
     (Watched, "__call__"),
+    (Watched, "forget"),
+    (torch.cuda, "_sleep"),
 ]
 
 
@@ -311,13 +315,24 @@ class Candidate(Worker):
 
     def time(self, request):
         """Times the solution; the result of one run is kept to be judged."""
-        self.watched.forget()
         self.kept = {}
+        wrong = self.watched.forget()
         clear(self.device)
-        timed, result = self.timer.measure(self.run, self.timed_inputs, request["seeds"], request["judged"])
-        result = self.watched.memory.tensors(result) or []
-        wrong = [f"{name} was replaced" for name in self.guarded.replaced()]
-        return {**timed, "results": self.giver.give(result), "wrong": wrong}
+        timed, returned = self.timer.measure(
+            self.run, self.timed_inputs, request["seeds"], request["judged"], self.returned
+        )
+        if not all(self.watched.memory.equal(tensor, copy) for tensor, copy in returned):
+            wrong.append(
+                "a result was changed after its run: a buffer is used again, or work is left on another stream"
+            )
+        wrong += [f"{name} was replaced" for name in self.guarded.replaced()]
+        return {**timed, "results": self.giver.give([copy for _, copy in returned]), "wrong": wrong}
+
+    def returned(self, result):
+        """What a timed run returned, with copies that are made in the order of its own work: what another stream still
+        has to write is not in them."""
+        memory = self.watched.memory
+        return [(tensor, memory.copy(tensor)) for tensor in memory.tensors(result) or [] if memory.plain(tensor)]
 
     def predict(self, request):
         """The launches at the task's own sizes, for a prediction without tensors."""

@@ -59,7 +59,7 @@ impl Checker {
     }
 
     fn wrong<T>(&self, field: &str, what: impl std::fmt::Display) -> Checked<T> {
-        // The closest: that of the buffer, if not that of its shape.
+        // The closest field whose place is known: the buffer, say, if its shape is not.
         let known = self.places.iter().filter(|(known, _)| field.starts_with(known.as_str()));
         let known = known.max_by_key(|(known, _)| known.len());
         let place =

@@ -93,7 +93,7 @@ impl Checker {
                 |name: &String| sizes.contains_key(name) || ordered.iter().any(|(known, ..)| known == name);
             let ready = left.iter().position(|(_, expression, _)| expression.names().iter().all(is_known));
             let Some(ready) = ready else {
-                // What depends on such a name waits for it as well: the one that has it is told.
+                // Other expressions only wait for this one. The error names the expression with the unknown name.
                 let unknown = left.iter().find_map(|(name, expression, _)| {
                     let is_unknown = |name: &&String| !is_known(name) && !constants.contains_key(*name);
                     Some((name, expression, expression.names().iter().find(is_unknown)?))
@@ -117,7 +117,7 @@ impl Checker {
         Ok(ordered)
     }
 
-    /// The sizes that time is told for: the last of the list, with what `[time]` says instead.
+    /// The sizes that are timed: the last of the list, with the values of `[time]` in place of its own.
     pub(super) fn time(
         &mut self,
         sizes: &[Sizes],
