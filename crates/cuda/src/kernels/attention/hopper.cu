@@ -108,15 +108,22 @@ __device__ __forceinline__ void stay_behind(const float (&total)[2]) {
     if (total[0] < 0.0f || total[1] < 0.0f) asm volatile("nanosleep.u32 0;" ::: "memory");
 }
 
+// The descriptor of what is so many bytes behind another one's operand.
+__device__ __forceinline__ u64 behind(u64 descriptor, u32 bytes) {
+    const u32 low = u32(descriptor) + (bytes >> 4), high = u32(descriptor >> 32);
+    return u64(high) << 32 | low;
+}
+
 // Starts the wgmmas of this warpgroup's queries and a tile of keys.
 __device__ __forceinline__ void start_scores(float (&scores)[KEY_TILE / 2], u32 queries, u32 keys) {
+    const u64 a = wgmma_descriptor(queries, 0, 1024), b = wgmma_descriptor(keys, 0, 1024);
     pin_registers(scores);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < KEY_STEPS; step++) {
         const u32 block = step / 4, within = step % 4 * 32;
-        wgmma_mma_async<ELEMENT, KEY_TILE>(scores, wgmma_descriptor(queries + block * QUERY_BLOCK + within, 0, 1024),
-                                           wgmma_descriptor(keys + block * KEY_BLOCK + within, 0, 1024), step > 0);
+        wgmma_mma_async<ELEMENT, KEY_TILE>(scores, behind(a, block * QUERY_BLOCK + within),
+                                           behind(b, block * KEY_BLOCK + within), step > 0);
     }
     wgmma_commit_group();
 }
@@ -124,12 +131,12 @@ __device__ __forceinline__ void start_scores(float (&scores)[KEY_TILE / 2], u32 
 // Starts the wgmmas of weights and a tile of values.
 __device__ __forceinline__ void start_sums(float (&sums)[HEAD_DIM / 2], const u32 (&weights)[KEY_TILE / 16][4],
                                            u32 values) {
+    const u64 b = wgmma_descriptor(values, KEY_BLOCK, 1024);
     pin_registers(sums);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < KEY_TILE / 16; step++)
-        wgmma_mma_async<ELEMENT, HEAD_DIM, true>(sums, weights[step],
-                                                 wgmma_descriptor(values + step * 2048, KEY_BLOCK, 1024), true);
+        wgmma_mma_async<ELEMENT, HEAD_DIM, true>(sums, weights[step], behind(b, step * 2048), true);
     wgmma_commit_group();
 }
 
@@ -391,6 +398,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     block.warpgroup = threadIdx.x / 128, block.lane = threadIdx.x % 32;
 
     if (threadIdx.x == 0) {
+        prefetch_tensormap(query_map);
+        prefetch_tensormap(key_map);
+        prefetch_tensormap(value_map);
         for (int buffer = 0; buffer < QUERY_BUFFERS; buffer++) {
             mbarrier_init(room.query_full + 8 * buffer, 1);
             mbarrier_init(room.query_free + 8 * buffer, 4 * WARPGROUPS);

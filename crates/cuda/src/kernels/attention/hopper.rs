@@ -73,7 +73,7 @@ pub(super) struct Hopper {
     cut: Cut,
     /// Buffers for keys and for values.
     stages: usize,
-    multiprocessors: usize,
+    multiprocessors: u32,
 }
 
 impl Hopper {
@@ -106,15 +106,10 @@ impl Hopper {
         let offer = |cut: Cut| {
             let fits = |stages: &usize| cut.shared_bytes(head_dim, *stages) <= chip.shared_bytes as usize;
             let stages = (2..=MOST_STAGES).rev().find(fits)?;
+            let multiprocessors = chip.multiprocessors;
             Some(Hopper { problem: problem.clone(), cut, stages, multiprocessors })
         };
         cuts.into_iter().filter_map(offer).collect()
-    }
-
-    /// Blocks of the grid.
-    fn blocks(&self) -> usize {
-        let tiles = self.cut.tiles(&self.problem);
-        if self.cut.persistent { tiles.min(self.multiprocessors) } else { tiles }
     }
 }
 
@@ -221,7 +216,9 @@ unsafe impl Implementation for Hopper {
             .with("POLYNOMIAL", cut.softmax.polynomial)
             .with("PERSISTENT", u8::from(cut.persistent));
         kernel.hot = true;
-        let grid = problem.grid(self.blocks())?;
+        // A kernel whose blocks stay counts all tiles as well.
+        let tiles = problem.grid(cut.tiles(problem))?;
+        let grid = if cut.persistent { tiles.min(self.multiprocessors) } else { tiles };
         let mut arguments = arguments![
             tensor_map(problem, places, 0, cut.query_tile()),
             tensor_map(problem, places, 1, cut.key_tile),
