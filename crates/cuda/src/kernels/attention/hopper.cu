@@ -62,33 +62,48 @@ struct SharedLayout {
     }
 };
 
+// Whether a product of this warp's rows is so far beyond the maximum of its row that the sums have to be rescaled. As whole numbers
+// positive floats have their order, and every negative one is below them: with three operands a maximum of those is half as many
+// instructions. Where that would not tell, the answer is yes.
+__device__ __forceinline__ bool grows(const float (&scores)[KEY_TILE / 2], const float (&largest)[2], float scale) {
+    i32 most[2][2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) most[i / 2][i % 2] = __float_as_int(scores[i]);
+#pragma unroll
+    for (int i = 4; i < KEY_TILE / 2; i += 2) {
+        i32 &part = most[i / 2 % 2][i / 4 % 2];
+        part = max(max(part, __float_as_int(scores[i])), __float_as_int(scores[i + 1]));
+    }
+    bool beyond = false;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float limit = largest[half] + SKIPPED / RowSoftmax(0.0f, scale).factor;
+        beyond |= !(limit >= 0.0f) | (max(most[half][0], most[half][1]) >= __float_as_int(limit));
+    }
+    return __any_sync(0xffffffffu, beyond);
+}
+
 // One step of the online softmax: turns the products of a tile into weights, updates the running maximum, `largest`,
 // and the running sum of weights, `total`, of this thread's two rows, and gives the factor that rescales earlier sums. False if
 // no row of this warp needs that: then `largest` is that of an earlier tile, and there are no factors.
 __device__ __forceinline__ bool online_softmax(float (&scores)[KEY_TILE / 2], float (&largest)[2], float (&total)[2],
                                                float (&correction)[2], float scale) {
-    // Both rows side by side, and each maximum in two parts, so that no instruction waits for the one before it.
-    float most[2][2];
-#pragma unroll
-    for (int i = 0; i < 4; i++) most[i / 2][i % 2] = fmaxf(largest[i / 2], scores[i]);
-#pragma unroll
-    for (int i = 4; i < KEY_TILE / 2; i++) most[i / 2 % 2][i % 2] = fmaxf(most[i / 2 % 2][i % 2], scores[i]);
-    const float upper = quad_max(fmaxf(most[0][0], most[0][1])), lower = quad_max(fmaxf(most[1][0], most[1][1]));
-    bool rescales = true;
-    if constexpr (SKIPPING) {
-        const float factor = RowSoftmax(0.0f, scale).factor;
-        // The first product that is seen is beyond any that is hidden.
-        const bool grows = (upper - largest[0]) * factor > SKIPPED || (lower - largest[1]) * factor > SKIPPED;
-        rescales = __any_sync(0xffffffffu, grows);
-    }
+    const bool rescales = !SKIPPING || grows(scores, largest, scale);
     if (rescales) {
-        const RowSoftmax rows_of_weights[2] = {RowSoftmax(upper, scale), RowSoftmax(lower, scale)};
+        // Both rows side by side, and each maximum in two parts, so that no instruction waits for the one before it.
+        float most[2][2];
+#pragma unroll
+        for (int i = 0; i < 4; i++) most[i / 2][i % 2] = fmaxf(largest[i / 2], scores[i]);
+#pragma unroll
+        for (int i = 4; i < KEY_TILE / 2; i++)
+            most[i / 2 % 2][i % 2] = fmaxf(most[i / 2 % 2][i % 2], scores[i]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            correction[half] = rows_of_weights[half].weight(largest[half]);
+            const float maximum = quad_max(fmaxf(most[half][0], most[half][1]));
+            correction[half] = RowSoftmax(maximum, scale).weight(largest[half]);
             total[half] *= correction[half];
+            largest[half] = maximum;
         }
-        largest[0] = upper, largest[1] = lower;
     }
     const RowSoftmax rows_of_weights[2] = {RowSoftmax(largest[0], scale), RowSoftmax(largest[1], scale)};
 #pragma unroll
