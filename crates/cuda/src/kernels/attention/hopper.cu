@@ -41,6 +41,7 @@ constexpr float SKIPPED = 8.0f;
 
 // Whether a key that TMA has loaded may be hidden, and what it holds be anything.
 constexpr bool AGAIN = MASK != MASK_NONE || KEY_LENGTHS || BOUNDARIES;
+static_assert(!PERSISTENT || !AGAIN, "turns go on from tile to tile only if every tile has as many keys");
 
 // Named barriers at which warpgroups wait: for their turn, and for their own warps.
 constexpr int TURN = 1, OWN = TURN + WARPGROUPS;
