@@ -112,7 +112,7 @@ __device__ __forceinline__ bool online_softmax(float (&scores)[KEY_TILE / 2], fl
         const float exponent = rows_of_weights[i / 2 % 2].exponent(scores[i]);
         // Of each row as many.
         const bool on_fma_units = POLYNOMIAL > 0 && (i / 4 * 2 + i % 2) % max(POLYNOMIAL, 1) == 0;
-        scores[i] = on_fma_units ? exp2_polynomial<ELEMENT>(exponent) : exp2_approx(exponent);
+        scores[i] = on_fma_units ? exp2_polynomial(exponent) : exp2_approx(exponent);
         total[i / 2 % 2] += scores[i];
     }
     return rescales;
