@@ -620,6 +620,49 @@ pub fn check_wide_heads(dtype: DType, executors: &[&dyn Executor]) {
     check(&cases, executors);
 }
 
+/// Checks attention with heads of up to 128 channels over positions, for blocks that have several tiles of queries: lengths that fill no
+/// tile, one tile of keys and several, a context that several batch elements share, packed operands, and scores that are nearly
+/// equal, that are far apart, and that grow with the key, from large positive ones or from large negative ones on.
+///
+/// # Panics
+/// If an executor differs from the reference.
+pub fn check_tiles_of_queries(dtype: DType, executors: &[&dyn Executor]) {
+    let mut o = Operands::new(dtype, 1.0);
+    let mut cases = Vec::new();
+    // What keys are multiplied by, by their place from 0 to 1; then nothing is negative but that.
+    type Stretch = Option<fn(f32) -> f32>;
+    let (grow, negative): (Stretch, Stretch) =
+        (Some(|place| 0.25 + 2.0 * place), Some(|place| 2.0 * place - 2.5));
+    for ([batch, key_batch, heads, queries, keys, head], scale, stretch) in [
+        ([2, 1, 2, 200, 77, 40], 0.2, None),
+        ([1, 1, 3, 130, 300, 64], 0.05, None),
+        ([1, 1, 2, 192, 288, 64], 1.0, None),
+        ([1, 1, 2, 193, 576, 64], 1.0, grow),
+        ([1, 1, 1, 257, 129, 128], 0.3, grow),
+        ([1, 1, 2, 130, 300, 64], 1.0, negative),
+        ([3, 1, 1, 100, 1, 16], 1.0, None),
+    ] {
+        let op = Attention { scale, log_sum_exp: keys > 128, ..Attention::over_positions(heads, head) };
+        let width = heads * head;
+        let [mut q, mut k, v] = [(batch, queries), (key_batch, keys), (key_batch, keys)]
+            .map(|(batch, length)| o.x(&[batch, length, width]));
+        if let Some(stretch) = stretch {
+            let stretched = |x: &Tensor, by: fn(f32) -> f32| {
+                let rows = x.shape()[1] as f32;
+                let value = |(i, x): (usize, &f32)| x.abs() * by((i / width) as f32 / rows);
+                let values: Vec<f32> = x.to_f32().iter().enumerate().map(value).collect();
+                Tensor::from_f32(dtype, x.shape().clone(), &values).unwrap()
+            };
+            (q, k) = (stretched(&q, |_| 1.0), stretched(&k, stretch));
+        }
+        cases.push((Op::Attention(op), vec![q, k, v]));
+    }
+    let op = Attention { offsets: [0, 128, 256], ..Attention::over_positions(2, 64) };
+    let packed = o.x(&[2, 150, 384]);
+    cases.push((Op::Attention(op), vec![packed.clone(), packed.clone(), packed]));
+    check(&cases, executors);
+}
+
 /// Checks sub-pixel convolutions: tiles of 160, 128 and 64 columns and columns that fill none, images smaller than a box, several tiles
 /// in each direction, and the stages that follow.
 ///

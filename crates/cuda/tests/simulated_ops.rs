@@ -18,10 +18,11 @@ use std::{
 
 use every_kernel::{Bench, EveryKernel};
 use kinora_cuda::{
-    Architecture, Chip, CodeForm,
+    Architecture, Chip, CodeForm, CudaError,
     compiler::{CompileTarget, Compiler, CompilerOptions},
     kernels::{
-        Call, DevicePointer, Implementation, Kernel, KernelSet, Launch, Places, Work, implementations,
+        Argument, Call, DevicePointer, Implementation, Kernel, KernelSet, Launch, Places, Source, Work,
+        implementations,
     },
     simulation::{SimulatedBench, SimulatedRun},
     vendor::Libraries,
@@ -404,6 +405,67 @@ fn gelu_is_exact_to_a_few_parts_in_a_million() {
     }
 }
 
+/// So many powers of two as weights of attention are made on the FMA units. It is given the exponents.
+#[derive(Debug)]
+struct Powers(usize);
+
+const POWERS: Source = Source {
+    path: "tests/powers.cu",
+    text: r#"#include "specialisation.cuh"
+#include "exponential.cuh"
+extern "C" __global__ void powers(const float *x, float *y, i64 count) {
+    const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < count) y[i] = exp2_polynomial(x[i]);
+}
+"#,
+};
+
+// SAFETY: the kernel stays within `count` elements of its operand and its result.
+unsafe impl Implementation for Powers {
+    fn name(&self) -> String {
+        "powers".into()
+    }
+
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let [x, y] = [places.inputs[0], places.outputs[0]].map(Argument::Pointer);
+        let arguments = vec![x, y, Argument::I64(self.0 as i64)];
+        Ok(vec![Launch::new(Kernel::new(POWERS, "powers"), self.0.div_ceil(256) as u32, 256, arguments)])
+    }
+}
+
+/// Over the whole range of exponents; whole ones are exact, and what is hidden has no weight.
+#[test]
+fn polynomial_powers_are_exact_beside_the_rounding_of_weights() {
+    if !there_is_nvrtc() {
+        return;
+    }
+    const STEPS: usize = 300_000;
+    let simulator = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options()).unwrap();
+    let mut exponents: Vec<f32> = (0..=STEPS).map(|i| -126.0 + 134.0 * i as f32 / STEPS as f32).collect();
+    let whole = exponents.len();
+    exponents.extend((-126..=8).map(|i| i as f32));
+    let tiny = exponents.len();
+    exponents.extend((0..1000).map(|i| -126.0 - i as f32 / 100.0));
+    exponents.extend([f32::NEG_INFINITY, -f32::MAX, f32::NAN]);
+    let x = Tensor::from_slice([exponents.len()], &exponents).unwrap();
+    // Any op of one operand and a result like it.
+    let op = Op::Activate(Activation::Silu);
+    let call = Call { layer: "powers", op: &op, inputs: &[x.ty()], outputs: &[x.ty()] };
+    let powers = Powers(exponents.len());
+    let SimulatedRun { results, reports, .. } = simulator.run(&call, &powers, &[x.bytes()]).unwrap();
+    assert!(reports[0].1.findings.is_empty(), "{:?}", reports[0].1.findings);
+    let got = Tensor::from_bytes(x.ty().clone(), &results[0]).unwrap().to_f32();
+    for (i, (&x, &y)) in exponents[..tiny].iter().zip(&got).enumerate() {
+        let expected = f64::from(x).exp2();
+        let bar = if i < whole { 3.2e-6 } else { 0.0 };
+        let error = (f64::from(y) / expected - 1.0).abs();
+        assert!(error <= bar, "2 to the power of {x} is {expected:e}, not {y:e}");
+    }
+    let [tiny @ .., infinite, lowest, nan] = &got[tiny..] else { panic!("{got:?}") };
+    assert!(tiny.iter().all(|y| (0.0..=1.2e-38).contains(y)), "{tiny:?}");
+    assert_eq!((*infinite, *lowest, nan.is_nan()), (0.0, 0.0, true));
+}
+
 /// Hopper's kernels on a chip of so few multiprocessors that a block has several tiles.
 fn on_small_hopper(multiprocessors: u32, only: &'static str, test: impl FnOnce(&[&dyn Executor])) {
     on_chip(Chip { multiprocessors, ..Chip::typical(Architecture::HOPPER) }, only, test);
@@ -498,6 +560,17 @@ fn wide_heads_in_f16() {
 #[test]
 fn wide_heads_in_bf16() {
     on_small_hopper(2, "hopper", |executors| edge_cases::check_wide_heads(DType::BF16, executors));
+}
+
+/// Blocks that take tile after tile of queries work only if they have several.
+#[test]
+fn several_tiles_of_queries_in_f16() {
+    on_small_hopper(2, "hopper", |executors| edge_cases::check_tiles_of_queries(DType::F16, executors));
+}
+
+#[test]
+fn several_tiles_of_queries_in_bf16() {
+    on_small_hopper(3, "hopper", |executors| edge_cases::check_tiles_of_queries(DType::BF16, executors));
 }
 
 /// Gradients on wgmma alone, in both of its types.

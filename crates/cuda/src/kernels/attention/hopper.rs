@@ -17,18 +17,63 @@ const WIDEST: usize = 256;
 /// The most buffers for keys and values: more would wait for nothing.
 const MOST_STAGES: usize = 4;
 
-/// An attention, and how its work is cut.
-#[derive(Clone, Debug)]
-pub(super) struct Hopper {
-    problem: Arc<Problem>,
+/// How scores become weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Softmax {
+    /// Whether the wait for the sums is kept behind it.
+    overlapped: bool,
+    /// Whether sums are rescaled only if a maximum has grown by much.
+    skipping: bool,
+    /// Of so many exponentials the FMA units take one; of 0 none.
+    polynomial: usize,
+}
+
+/// How the work is cut, and in which order it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
     /// Warpgroups of 64 queries.
     warpgroups: usize,
     /// Keys at a time.
     key_tile: usize,
-    /// Buffers for them.
-    stages: usize,
     /// Whether warpgroups start their products in turns.
     turns: bool,
+    softmax: Softmax,
+    /// Whether a block takes tile after tile of queries, so that there is one for each multiprocessor.
+    persistent: bool,
+}
+
+impl Cut {
+    /// One whose warpgroups take turns, with weights as the first kernel made them.
+    fn in_turns((warpgroups, key_tile): (usize, usize)) -> Cut {
+        Cut { warpgroups, key_tile, turns: warpgroups > 1, softmax: Softmax::default(), persistent: false }
+    }
+
+    /// Queries of a block's tile.
+    fn query_tile(&self) -> usize {
+        64 * self.warpgroups
+    }
+
+    /// The tiles of all queries.
+    fn tiles(&self, problem: &Problem) -> usize {
+        problem.sequences().saturating_mul(problem.extents.queries.div_ceil(self.query_tile()))
+    }
+
+    /// The shared memory of a block with so many buffers: rows of whole blocks of 64 channels, and their barriers.
+    fn shared_bytes(&self, head_dim: usize, stages: usize) -> usize {
+        let query_buffers = 1 + usize::from(self.persistent);
+        let rows = query_buffers * self.query_tile() + 2 * stages * self.key_tile;
+        head_dim.div_ceil(64) * 128 * rows + 8 * (2 * query_buffers + 4 * stages)
+    }
+}
+
+/// An attention, and how its work is cut.
+#[derive(Clone, Debug)]
+pub(super) struct Hopper {
+    problem: Arc<Problem>,
+    cut: Cut,
+    /// Buffers for keys and for values.
+    stages: usize,
+    multiprocessors: u32,
 }
 
 impl Hopper {
@@ -39,7 +84,7 @@ impl Hopper {
             return Vec::new();
         }
         // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight. Half of what a mask adds, too.
-        let cuts: &[(usize, usize)] = match (head_dim, problem.op.mask_operand()) {
+        let sizes: &[(usize, usize)] = match (head_dim, problem.op.mask_operand()) {
             (..=64, None) => &[(3, 128), (2, 128), (2, 192)],
             (65..=128, None) => &[(2, 128), (3, 64)],
             (129..=192, None) => &[(2, 96)],
@@ -48,36 +93,62 @@ impl Hopper {
             (65..=192, Some(_)) => &[(2, 64)],
             (193.., Some(_)) => &[(2, 32)],
         };
-        let cut = |&(warpgroups, key_tile): &(usize, usize)| {
-            let stages = (2..=MOST_STAGES).rev().find(|&stages| {
-                shared_bytes(head_dim, warpgroups, key_tile, stages) <= chip.shared_bytes as usize
-            })?;
-            Some([true, false].map(|turns| Hopper {
-                problem: problem.clone(),
-                warpgroups,
-                key_tile,
-                stages,
-                turns,
-            }))
-        };
-        let mut cuts: Vec<Hopper> = cuts.iter().filter_map(cut).flatten().collect();
+        let multiprocessors = chip.multiprocessors as usize;
+        let mut cuts: Vec<Cut> = Vec::new();
+        for &size in sizes {
+            let cut = Cut::in_turns(size);
+            cuts.extend([cut, Cut { turns: false, ..cut }]);
+        }
         // By whole waves of tiles, each as long as its tile is high; of equals the largest tile, which reads keys the least often.
-        cuts.sort_by_key(|cut| {
-            let tiles = problem.sequences() * problem.extents.queries.div_ceil(64 * cut.warpgroups);
-            tiles.div_ceil(chip.multiprocessors as usize) * cut.warpgroups
-        });
-        cuts
-    }
-
-    /// Queries of a block.
-    fn query_tile(&self) -> usize {
-        64 * self.warpgroups
+        cuts.sort_by_key(|cut| cut.tiles(problem).div_ceil(multiprocessors) * cut.warpgroups);
+        // Shape alone does not choose what has not been measured yet.
+        cuts.extend(unmeasured(problem, sizes, multiprocessors));
+        let offer = |cut: Cut| {
+            let fits = |stages: &usize| cut.shared_bytes(head_dim, *stages) <= chip.shared_bytes as usize;
+            let stages = (2..=MOST_STAGES).rev().find(fits)?;
+            let multiprocessors = chip.multiprocessors;
+            Some(Hopper { problem: problem.clone(), cut, stages, multiprocessors })
+        };
+        cuts.into_iter().filter_map(offer).collect()
     }
 }
 
-/// Shared memory of a block: rows of whole blocks of 64 channels, and their barriers.
-fn shared_bytes(head_dim: usize, warpgroups: usize, key_tile: usize, stages: usize) -> usize {
-    head_dim.div_ceil(64) * 128 * (64 * warpgroups + 2 * stages * key_tile) + 8 * (1 + 4 * stages)
+/// Cuts that only a tuner may choose, beside those of the sizes that others have.
+fn unmeasured(problem: &Problem, sizes: &[(usize, usize)], multiprocessors: usize) -> Vec<Cut> {
+    const OVERLAPPED: Softmax = Softmax { overlapped: true, skipping: false, polynomial: 0 };
+    const SKIPPING: Softmax = Softmax { skipping: true, ..OVERLAPPED };
+    let (head_dim, keys) = (problem.op.head_dim, problem.extents.keys);
+    if head_dim > 128 || problem.op.mask_operand().is_some() {
+        return Vec::new();
+    }
+    let skipping = |&size: &(usize, usize)| Cut { softmax: SKIPPING, ..Cut::in_turns(size) };
+    let mut cuts = Vec::new();
+    for size in sizes {
+        cuts.extend([Cut { softmax: OVERLAPPED, ..skipping(size) }, skipping(size)]);
+    }
+    cuts.extend(sizes[..1].iter().flat_map(|size| {
+        let polynomial = |polynomial| Softmax { polynomial, ..SKIPPING };
+        let [eighth, quarter] = [8, 4].map(|share| Cut { softmax: polynomial(share), ..skipping(size) });
+        [Cut { turns: false, ..skipping(size) }, eighth, quarter]
+    }));
+    // Tiles that the keys fill, and lower ones if there are few.
+    let mut fitting: Vec<(usize, usize)> = Vec::new();
+    if head_dim <= 64 {
+        let key_tile = match keys {
+            ..=128 => keys.next_multiple_of(16),
+            _ if !keys.is_multiple_of(128) && keys.is_multiple_of(96) => 96,
+            _ => 128,
+        };
+        let is_low = skipping(&(1, key_tile)).tiles(problem) <= 2 * multiprocessors;
+        fitting.extend(is_low.then_some((1, key_tile)));
+        fitting.extend([(2, key_tile), (3, key_tile)].into_iter().filter(|size| !sizes.contains(size)));
+        cuts.extend(fitting.iter().map(skipping));
+    }
+    if problem.shows_every_key() && !problem.op.key_lengths {
+        let often = sizes[..2].iter().chain(&fitting);
+        cuts.extend(often.map(|size| Cut { persistent: true, ..skipping(size) }));
+    }
+    cuts
 }
 
 /// Whether TMA can read the operands of a problem as [`tensor_map`] says.
@@ -114,33 +185,48 @@ pub(super) fn tensor_map(problem: &Problem, places: &Places, operand: usize, row
 // SAFETY: the arguments are those of `hopper`; the tensor maps and the extents are those of the call's tensors.
 unsafe impl Implementation for Hopper {
     fn name(&self) -> String {
-        let turns = if self.turns { " in turns" } else { "" };
-        format!("hopper {}x{}{turns}", self.query_tile(), self.key_tile)
+        let Cut { key_tile, turns, softmax, persistent, .. } = self.cut;
+        let mut name = format!("hopper {}x{key_tile}", self.cut.query_tile());
+        let said = [
+            (turns, " in turns"),
+            (persistent, " persistent"),
+            (softmax.overlapped && !softmax.skipping, " overlapped"),
+            (softmax.skipping, " skipping"),
+        ];
+        name.extend(said.into_iter().filter(|(is, _)| *is).map(|(_, word)| word));
+        if softmax.polynomial > 0 {
+            name += &format!(" polynomial {}", softmax.polynomial);
+        }
+        name
     }
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = &self.problem;
+        let (problem, cut) = (&self.problem, &self.cut);
         let mut kernel = problem
             .specialised(Kernel::new(SOURCE, "hopper"))
             .with("ELEMENT", type_name(problem.dtype(0)))
-            .with("WARPGROUPS", self.warpgroups)
-            .with("KEY_TILE", self.key_tile)
+            .with("WARPGROUPS", cut.warpgroups)
+            .with("KEY_TILE", cut.key_tile)
             .with("STAGES", self.stages)
             // The rows of a mask begin at multiples of two elements.
             .with("MASK_PAIRS", u8::from(problem.extents.keys.is_multiple_of(2)))
-            .with("TURNS", u8::from(self.turns));
+            .with("TURNS", u8::from(cut.turns))
+            .with("OVERLAPPED", u8::from(cut.softmax.overlapped))
+            .with("SKIPPING", u8::from(cut.softmax.skipping))
+            .with("POLYNOMIAL", cut.softmax.polynomial)
+            .with("PERSISTENT", u8::from(cut.persistent));
         kernel.hot = true;
-        let tiles = problem.extents.queries.div_ceil(self.query_tile());
-        let grid = problem.grid(problem.sequences().saturating_mul(tiles))?;
+        // A kernel whose blocks stay counts all tiles as well.
+        let tiles = problem.grid(cut.tiles(problem))?;
+        let grid = if cut.persistent { tiles.min(self.multiprocessors) } else { tiles };
         let mut arguments = arguments![
-            tensor_map(problem, places, 0, self.query_tile()),
-            tensor_map(problem, places, 1, self.key_tile),
-            tensor_map(problem, places, 2, self.key_tile),
+            tensor_map(problem, places, 0, cut.query_tile()),
+            tensor_map(problem, places, 1, cut.key_tile),
+            tensor_map(problem, places, 2, cut.key_tile),
         ];
         arguments.extend(problem.arguments(places)?);
-        let mut launch = Launch::new(kernel, grid, 128 * (self.warpgroups as u32 + 1), arguments);
-        launch.shared_bytes =
-            shared_bytes(problem.op.head_dim, self.warpgroups, self.key_tile, self.stages) as u32;
+        let mut launch = Launch::new(kernel, grid, 128 * (cut.warpgroups as u32 + 1), arguments);
+        launch.shared_bytes = cut.shared_bytes(problem.op.head_dim, self.stages) as u32;
         Ok(vec![launch])
     }
 }

@@ -541,6 +541,90 @@ fn hopper_spills_no_registers_whatever_hides_keys() {
     crate::testing::compile(HOPPER, &kernels);
 }
 
+/// Ways that have not been measured are offered behind all that have, and to no mask operand.
+#[test]
+fn shape_alone_chooses_what_was_measured() {
+    let is_unmeasured =
+        |name: &String| ["overlapped", "skipping", "persistent"].iter().any(|word| name.contains(word));
+    for (queries, keys, head_dim) in
+        [(9216, 9216, 64), (2304, 2304, 64), (576, 576, 64), (64, 64, 64), (4096, 77, 40)]
+    {
+        let (q, k): (&[usize], &[usize]) = (&[2, queries, 8 * head_dim], &[2, keys, 8 * head_dim]);
+        let types = [(DType::F16, q), (DType::F16, k), (DType::F16, k)];
+        let names = Case::new(Attention::over_positions(8, head_dim), &types).names(HOPPER);
+        let hopper: Vec<&String> = names.iter().filter(|name| name.starts_with("hopper")).collect();
+        let measured = hopper.iter().take_while(|name| !is_unmeasured(name)).count();
+        assert_eq!(measured, 6, "{names:?}");
+        assert!(
+            hopper.len() > measured && hopper[measured..].iter().all(|name| is_unmeasured(name)),
+            "{names:?}"
+        );
+    }
+    let names = Case::positions(DType::F16, [2, 300, 2, 160]).names(HOPPER);
+    assert!(!names.iter().any(is_unmeasured), "{names:?}");
+}
+
+#[test]
+fn a_persistent_block_takes_tile_after_tile() {
+    for (shape, name, blocks) in [
+        ([28, 2304, 10, 64], "hopper 192x128 in turns persistent", 132),
+        ([28, 576, 20, 64], "hopper 192x96 in turns persistent", 132),
+        ([1, 300, 2, 64], "hopper 128x128 in turns persistent", 6),
+        ([1, 300, 2, 64], "hopper 64x128 persistent", 10),
+    ] {
+        let launch = Case::positions(DType::F16, shape).launch(HOPPER, name);
+        assert_eq!((launch.grid[0], constant(&launch, "PERSISTENT")), (blocks, "1"), "{name} of {shape:?}");
+        assert!(launch.shared_bytes <= Chip::typical(HOPPER).shared_bytes);
+    }
+    // Which keys are seen is the same for every tile.
+    let op = Attention { key_lengths: true, ..Attention::over_positions(1, 64) };
+    let f16: (DType, &[usize]) = (DType::F16, &[1, 640, 64]);
+    let names = Case::new(op, &[f16, f16, f16, (DType::I32, &[1])]).names(HOPPER);
+    assert!(!names.iter().any(|name| name.contains("persistent")), "{names:?}");
+}
+
+#[test]
+fn tiles_of_keys_may_fit_them() {
+    let (q, k): (&[usize], &[usize]) = (&[2, 4096, 320], &[2, 77, 320]);
+    let types = [(DType::F16, q), (DType::F16, k), (DType::F16, k)];
+    let launch =
+        Case::new(Attention::over_positions(8, 40), &types).launch(HOPPER, "hopper 192x80 in turns skipping");
+    assert_eq!((number(&launch, "KEY_TILE"), launch.grid[0]), (80, 16 * 22));
+    let launch = Case::positions(DType::F16, [2, 64, 8, 64]).launch(HOPPER, "hopper 64x64 skipping");
+    assert_eq!((launch.grid[0], launch.block[0], constant(&launch, "TURNS")), (16, 256, "0"));
+}
+
+#[test]
+fn unmeasured_ways_spill_no_registers() {
+    let window = Mask::SlidingWindow { diagonal: 0, window: 100 };
+    let mut kernels = Vec::new();
+    for (dtype, head_dim, hides) in
+        [(DType::F16, 64, false), (DType::F16, 64, true), (DType::BF16, 128, false)]
+    {
+        let op = Attention {
+            mask: if hides { window } else { Mask::None },
+            key_lengths: hides,
+            boundaries: hides,
+            log_sum_exp: true,
+            ..Attention::over_positions(1, head_dim)
+        };
+        let sequence: &[usize] = &[1, 576, head_dim];
+        let mut inputs = vec![(dtype, sequence); 3];
+        if hides {
+            inputs.extend([&[1][..], &[3], &[3]].map(|shape| (DType::I32, shape)));
+        }
+        let case = Case::new(op, &inputs);
+        for way in case.offered(HOPPER, KernelSet::Fused) {
+            if ["overlapped", "skipping"].iter().any(|word| way.name().contains(word)) {
+                let launches = case.with_call(|call| way.launches(&places(call)).unwrap());
+                kernels.extend(launches.into_iter().map(|launch| launch.kernel));
+            }
+        }
+    }
+    assert!(kernels.len() > 25, "{}", kernels.len());
+    crate::testing::compile(HOPPER, &kernels);
+}
+
 /// The gradients of self-attention over positions.
 fn gradients(dtype: DType, [batch, sequence, heads, head_dim]: [usize; 4], change: Attention) -> Case {
     let forward = Attention { log_sum_exp: true, heads, head_dim, ..change };

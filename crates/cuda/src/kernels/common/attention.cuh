@@ -177,13 +177,16 @@ struct RowSoftmax {
 #endif
     }
 
-    __device__ __forceinline__ float weight(float x) const {
+    // The power of two that is a weight.
+    __device__ __forceinline__ float exponent(float x) const {
 #if MASK == MASK_ADDITIVE
-        return exp2_approx((x - base) * factor);
+        return (x - base) * factor;
 #else
-        return exp2_approx(x * factor - base);
+        return x * factor - base;
 #endif
     }
+
+    __device__ __forceinline__ float weight(float x) const { return exp2_approx(exponent(x)); }
 
     // The logarithm of a sum of exponentials, from the sum of the row's weights.
     __device__ __forceinline__ float log_sum_exp(float total) const {
