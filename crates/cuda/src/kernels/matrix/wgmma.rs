@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kinora_graph::op::Stage;
+use kinora_graph::{DType, op::Stage};
 
 use super::{
     SOURCE_WGMMA, bool_constant,
@@ -99,10 +99,8 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
     };
     for tile in TILES.into_iter().filter(fits) {
         let boxes = Boxes::of(problem, tile.rows);
-        // The most sums, a blend and statistics together would not fit into registers.
-        let blends = problem.stages.iter().any(|stage| matches!(stage, Stage::Blend { .. }));
         let statistics = InParts::of(problem, &boxes, [tile.result_columns(problem), tile.rows / 128], chip)
-            .filter(|_| !blends || tile.rows * tile.columns < 128 * 256);
+            .filter(|_| tile.rows * tile.columns < 128 * 256 || has_registers_for_statistics(problem));
         let problem = problem.clone();
         let whole = Wgmma { problem, tile, boxes, blocks: Blocks::One, statistics, multiprocessors };
         let timed = |blocks| {
@@ -123,6 +121,15 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
         offers.append(&mut clusters);
     }
     offers
+}
+
+/// Whether statistics fit into registers beside the most sums: with one residual in f16 they do, with more the compiler spills.
+fn has_registers_for_statistics(problem: &Problem) -> bool {
+    let blends = problem.stages.iter().any(|stage| matches!(stage, Stage::Blend { .. }));
+    match problem.epilogue().fetched_bytes(1) {
+        0 => true,
+        bytes => problem.result.dtype == DType::F16 && bytes == DType::F16.size() && !blends,
+    }
 }
 
 impl Wgmma {

@@ -199,10 +199,7 @@ unsafe impl Implementation for Softmax {
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::{
-        DType,
-        op::Activation,
-    };
+    use kinora_graph::{DType, op::Activation};
 
     use super::*;
     use crate::kernels::testing;
