@@ -9,7 +9,7 @@
 //! 1e-5, f16 has 11 significant bits (half an ulp is 5e-4) and bf16 has 8 (half an ulp is 4e-3). e4m3 has 4: a number may be
 //! its neighbour, which is up to an eighth away.
 
-use kinora_graph::{DType, Tensor, TensorType};
+use kinora_graph::{DType, Op, Tensor, TensorType, op::Statistics};
 use kinora_runtime::Tensors;
 
 /// The largest error a result of this type may have. Integers must be equal.
@@ -108,6 +108,59 @@ pub fn close_beyond(floor: f64, expected: &Tensor, got: &Tensor) -> Result<(), M
         Some(worst) if worst.error > bar => Err(Mismatch::Off { ty: got.ty().clone(), worst, bar }),
         _ => Ok(()),
     }
+}
+
+/// Compares the results of an op, of the same types. Statistics are to be those of the elements that were stored: one that lies between two
+/// numbers may have become another than in the reference.
+///
+/// # Errors
+/// The first result that is off.
+pub fn all_close(op: &Op, expected: &[Tensor], got: &[Tensor]) -> Result<(), Mismatch> {
+    for (expected, got) in expected.iter().zip(got) {
+        if expected.ty() != got.ty() {
+            return Err(Mismatch::of_types(expected, got));
+        }
+    }
+    let statistics = match op {
+        Op::Conv(op) => op.statistics,
+        Op::Linear(op) => op.statistics,
+        _ => None,
+    };
+    match (statistics, got) {
+        (Some(statistics), [result, found]) => {
+            close(&expected[0], result)?;
+            // Apart: variances may be far smaller than means.
+            let wanted = statistics_of(result, statistics);
+            (0..2).try_for_each(|which| close(&every_other(&wanted, which), &every_other(found, which)))
+        }
+        _ => expected.iter().zip(got).try_for_each(|(expected, got)| close(expected, got)),
+    }
+}
+
+/// The means of statistics, or the variances.
+fn every_other(statistics: &Tensor, first: usize) -> Tensor {
+    let values: Vec<f32> = statistics.to_f32().into_iter().skip(first).step_by(2).collect();
+    Tensor::from_f32(DType::F32, [values.len()], &values).unwrap()
+}
+
+/// The mean and the variance of each group of channels of each clip.
+fn statistics_of(x: &Tensor, Statistics { groups, frames }: Statistics) -> Tensor {
+    let (shape, values) = (x.shape(), x.to_f32());
+    let members = shape.channels() / groups;
+    let slabs = shape[0] / frames;
+    let slab = values.len() / slabs.max(1);
+    let mut found = Vec::new();
+    for slab in values.chunks_exact(slab.max(1)) {
+        for group in 0..groups {
+            let rows = slab.chunks_exact(shape.channels());
+            let own: Vec<f64> =
+                rows.flat_map(|row| &row[group * members..][..members]).map(|&x| f64::from(x)).collect();
+            let mean = own.iter().sum::<f64>() / own.len() as f64;
+            let variance = own.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / own.len() as f64;
+            found.extend([mean as f32, variance as f32]);
+        }
+    }
+    Tensor::from_f32(DType::F32, [slabs, groups, 2], &found).unwrap()
 }
 
 /// What f64 arithmetic leaves when numbers of order one cancel, such as the deviation of a constant, times what a norm

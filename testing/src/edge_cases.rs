@@ -8,7 +8,7 @@ use kinora_graph::{
     op::{
         Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, MatMul, Mean,
         Norm, NormKind, Pool, PoolKind, Quantise, Resample, Reshape, STEP_COLUMNS, SamplerStep, Scale, Slice,
-        Stage, TemporalBlend, TimestepEmbedding, Upsample,
+        Stage, Statistics, TemporalBlend, TimestepEmbedding, Upsample,
     },
 };
 
@@ -204,6 +204,7 @@ fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
             affine: Affine::ScaleShift,
             activation: None,
             quantise: None,
+            measured: false,
         };
         let linear = Linear { gate: Some(Activation::Gelu), prologue: Some(norm), ..Linear::default() };
         let inputs = vec![
@@ -298,10 +299,18 @@ fn norms(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize,
             affine: Affine::ScaleShift,
             activation: Some(Activation::Silu),
             quantise: None,
+            measured: false,
         };
         for quantise in [None, Some(24.0)] {
             let norm = Norm { quantise, ..norm };
             cases.push((Op::Norm(norm), vec![o.x(&shape), o.w(&[channels]), o.w(&[channels])]));
+            if let Some(Statistics { groups, frames }) = norm.statistics() {
+                let given = o.scaled(DType::F32, &[images / frames, groups, 2], o.magnitude);
+                let values: Vec<f32> = given.to_f32().into_iter().map(f32::abs).collect();
+                let given = Tensor::from_f32(DType::F32, given.shape().clone(), &values).unwrap();
+                let inputs = vec![o.x(&shape), o.w(&[channels]), o.w(&[channels]), given];
+                cases.push((Op::Norm(Norm { measured: true, ..norm }), inputs));
+            }
         }
     }
     let ones = Tensor::from_f32(o.dtype, [channels], &vec![1.0; channels]).unwrap();
@@ -426,10 +435,7 @@ fn check(cases: &[Case], executors: &[&dyn Executor]) {
         let failures = executors.iter().filter_map(|executor| {
             let verdict = executor.run(op, &operands).and_then(|got| {
                 assert_eq!(expected.len(), got.len());
-                expected.iter().zip(&got).try_for_each(|(expected, got)| {
-                    assert_eq!(expected.ty(), got.ty());
-                    Ok(compare::close(expected, got)?)
-                })
+                Ok(compare::all_close(op, &expected, &got)?)
             });
             let why = verdict.err()?;
             Some(format!("{} {op} of {}: {why}", executor.name(), types.join(", ")))
@@ -716,6 +722,49 @@ pub fn check_many_tiles(dtype: DType, executors: &[&dyn Executor]) {
         ([1, 20, 19, 8], 328, Conv::spatial([2, 3], 1, 0), vec![silu]),
     ] {
         cases.push(o.convolution(x, out, conv, epilogue));
+    }
+    check(&cases, executors);
+}
+
+/// Checks products that measure their results for a group norm: tiles that are full, of one slab and of several, and extents that fill
+/// none; groups of four channels and of more, images and clips, means that are large beside the deviations.
+///
+/// # Panics
+/// If an executor differs from the reference.
+pub fn check_measured_products(dtype: DType, executors: &[&dyn Executor]) {
+    let same = Conv::spatial([3, 3], 1, 1);
+    let blend = Stage::Blend { accumulator_first: true };
+    let silu = Stage::Activate(Activation::Silu);
+    let mut o = Operands::new(dtype, 1.0);
+    let mut cases = Vec::new();
+    for (x, out, conv, epilogue, [groups, frames]) in [
+        ([3, 16, 16, 16], 128, same.clone(), vec![], [32, 1]),
+        ([2, 32, 16, 24], 256, same.clone(), vec![Stage::Add], [8, 2]),
+        ([4, 4, 32, 64], 128, Conv::temporal(3, 2), vec![Stage::Add, blend], [32, 2]),
+        ([4, 16, 8, 64], 128, Conv::temporal(3, 4), vec![blend], [16, 1]),
+        ([2, 8, 16, 64], 64, Conv::subpixel(), vec![], [16, 1]),
+        ([2, 16, 16, 8], 64, Conv::spatial([1, 1], 1, 0), vec![silu], [8, 1]),
+        ([2, 9, 17, 40], 128, same.clone(), vec![Stage::Add], [32, 1]),
+        ([2, 16, 16, 16], 96, same, vec![], [32, 2]),
+    ] {
+        let (op, inputs) = o.convolution(x, out, conv, epilogue);
+        let Op::Conv(conv) = op else { panic!("{op}") };
+        cases.push((Op::Conv(Conv { statistics: Some(Statistics { groups, frames }), ..conv }), inputs));
+    }
+    for (rows, depth, out, gate, groups) in
+        [(512, 72, 128, None, 32), (256, 200, 64, Some(Activation::Gelu), 4), (5, 9, 7, None, 1)]
+    {
+        let (op, inputs) = o.linear([rows, depth], out, gate, vec![Stage::Add]);
+        let Op::Linear(linear) = op else { panic!("{op}") };
+        let statistics = Some(Statistics { groups, frames: 1 });
+        cases.push((Op::Linear(Linear { statistics, ..linear }), inputs));
+    }
+    // Of a large mean, whose digits f16 has no more than the deviations need; and of results that are all the same.
+    for (mean, scale) in [(50.0, 0.01), (-3.0, 0.0)] {
+        let mut inputs = vec![o.scaled(dtype, &[1, 256, 32], scale), o.w(&[128, 32])];
+        inputs.push(Tensor::from_f32(dtype, [128], &[mean; 128]).unwrap());
+        let statistics = Some(Statistics { groups: 32, frames: 1 });
+        cases.push((Op::Linear(Linear { bias: true, statistics, ..Linear::default() }), inputs));
     }
     check(&cases, executors);
 }

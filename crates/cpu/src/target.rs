@@ -2,7 +2,7 @@
 
 use kinora_graph::{
     Op, Target, TensorType,
-    op::{NormKind, Stage},
+    op::{Conv, Linear, NormKind, Stage},
 };
 
 use crate::{
@@ -26,6 +26,10 @@ impl Default for CpuTarget {
 impl Target for CpuTarget {
     fn fuses(&self, op: &Op, _inputs: &[&TensorType]) -> bool {
         match op {
+            // A group norm's second read comes from a cache.
+            Op::Linear(Linear { statistics: Some(_), .. }) | Op::Conv(Conv { statistics: Some(_), .. }) => {
+                false
+            }
             // A linear layer copies each row anyway, and can normalise it on the way.
             Op::Linear(op) => op.prologue.is_none_or(|norm| !matches!(norm.kind, NormKind::Group { .. })),
             // A convolution copies each pixel once per tap: it would repeat the norm nine times.
@@ -61,7 +65,7 @@ fn overwrites_epilogue_operand(stages: &[Stage], first: usize, operand: usize) -
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::op::{Activation, Affine, Conv, Linear, Norm, SamplerStep};
+    use kinora_graph::op::{Activation, Affine, Norm, SamplerStep, Statistics};
 
     use super::*;
 
@@ -70,7 +74,14 @@ mod tests {
     }
 
     fn norm(kind: NormKind) -> Norm {
-        Norm { kind, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None, quantise: None }
+        Norm {
+            kind,
+            epsilon: 1e-5,
+            affine: Affine::ScaleShift,
+            activation: None,
+            quantise: None,
+            measured: false,
+        }
     }
 
     #[test]
@@ -115,6 +126,9 @@ mod tests {
             !CpuTarget::default().fuses(&conv(Some(norm(group))), &[])
                 && CpuTarget::default().fuses(&conv(None), &[])
         );
+        let statistics = Some(Statistics { groups: 4, frames: 1 });
+        let measured = Op::Linear(Linear { statistics, ..Linear::default() });
+        assert!(!CpuTarget::default().fuses(&measured, &[]));
         let epilogue = vec![Stage::Add, Stage::Activate(Activation::Gelu)];
         let gated = Linear { gate: Some(Activation::Gelu), epilogue, ..Linear::default() };
         assert!(CpuTarget::default().fuses(&Op::Linear(gated), &[]));

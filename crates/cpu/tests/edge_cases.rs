@@ -4,7 +4,7 @@ mod executors;
 
 use kinora_graph::DType;
 use kinora_testing::{
-    edge_cases::{Family, check_family, check_overflow, check_quantised_products},
+    edge_cases::{Family, check_family, check_measured_products, check_overflow, check_quantised_products},
     executor::Reference,
 };
 
@@ -18,6 +18,13 @@ kinora_testing::edge_tests!(crate::check);
 fn quantised_products() {
     for result in [DType::F32, DType::F16, DType::F8E4M3] {
         check_quantised_products(result, &executors::fast());
+    }
+}
+
+#[test]
+fn measured_products() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        check_measured_products(dtype, &executors::fast());
     }
 }
 

@@ -23,6 +23,8 @@ pub struct CudaOptions {
     pub kernels: KernelSet,
     /// Whether the passes run.
     pub optimise: bool,
+    /// Whether products find the statistics of large group norms after them. Off, to see what that is worth.
+    pub measure_for_norms: bool,
     /// Chooses among the kernels. By default, each kernel family chooses.
     pub choice: Option<Arc<dyn Choose>>,
     /// The memory that weights and activations may take together, in bytes.
@@ -46,6 +48,7 @@ impl CudaOptions {
             host,
             kernels: KernelSet::Fused,
             optimise: true,
+            measure_for_norms: true,
             choice: None,
             budget: None,
             poison: None,

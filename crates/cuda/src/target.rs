@@ -25,13 +25,19 @@ pub(crate) fn weight_bytes(ty: &TensorType) -> Option<usize> {
 pub struct CudaTarget {
     chip: Chip,
     kernels: KernelSet,
+    measure_for_norms: bool,
     choice: Arc<dyn Choose>,
 }
 
 impl CudaTarget {
     /// The target that these options describe.
     pub fn new(options: &CudaOptions) -> CudaTarget {
-        CudaTarget { chip: options.chip.clone(), kernels: options.kernels, choice: options.chooser() }
+        CudaTarget {
+            chip: options.chip.clone(),
+            kernels: options.kernels,
+            measure_for_norms: options.measure_for_norms,
+            choice: options.chooser(),
+        }
     }
 }
 
@@ -39,6 +45,15 @@ impl Target for CudaTarget {
     fn fuses(&self, op: &Op, inputs: &[&TensorType]) -> bool {
         if self.kernels == KernelSet::Baseline {
             return false;
+        }
+        if let Op::Linear(Linear { statistics: Some(statistics), .. })
+        | Op::Conv(Conv { statistics: Some(statistics), .. }) = op
+        {
+            let Ok(results) = op.infer(inputs) else { return false };
+            // Where a norm holds its groups whole it reads them once.
+            return self.measure_for_norms
+                && kernels::reads_twice(*statistics, &results[0], &self.chip)
+                && kernels::has_statistics(op, inputs, &self.chip);
         }
         // A norm before a matrix product would stand between memory and the matrix units: it is written once instead.
         let prologue = match op {
@@ -80,7 +95,7 @@ impl Target for CudaTarget {
 mod tests {
     use kinora_graph::{
         DType,
-        op::{Activation, Affine, Norm, NormKind, Stage},
+        op::{Activation, Affine, Norm, NormKind, Stage, Statistics},
     };
 
     use super::*;
@@ -102,6 +117,7 @@ mod tests {
             affine: Affine::ScaleShift,
             activation: None,
             quantise: None,
+            measured: false,
         };
         let epilogue = vec![Stage::Add, Stage::Activate(Activation::Gelu)];
         let gated = Linear { gate: Some(Activation::Gelu), epilogue: epilogue.clone(), ..Linear::default() };
@@ -113,6 +129,35 @@ mod tests {
         let normed = Conv { prologue: Some(norm), ..conv };
         assert!(!fuses(KernelSet::Fused, &Op::Conv(normed)));
         assert!(!fuses(KernelSet::Baseline, &Op::Linear(gated)));
+    }
+
+    #[test]
+    fn a_product_measures_for_a_norm_that_would_read_twice() {
+        let op = |groups, frames, conv: Conv| {
+            Op::Conv(Conv { statistics: Some(Statistics { groups, frames }), ..conv })
+        };
+        let measures = |architecture, shape: [usize; 4], out, op: &Op, dtype| {
+            let options = CudaOptions::new(Chip::typical(architecture), kinora_cpu::CpuOps::shared());
+            let Op::Conv(Conv { kernel: [kt, kh, kw], .. }) = *op else { panic!("{op}") };
+            let x = TensorType::new(dtype, shape);
+            let weight = TensorType::new(dtype, [out, kt, kh, kw, shape[3]]);
+            let asked = |options: &CudaOptions| CudaTarget::new(options).fuses(op, &[&x, &weight]);
+            assert!(!asked(&CudaOptions { measure_for_norms: false, ..options.clone() }));
+            assert!(!asked(&CudaOptions { kernels: KernelSet::Baseline, ..options.clone() }));
+            asked(&options)
+        };
+        let (hopper, f16) = (Architecture::HOPPER, DType::F16);
+        let image = op(32, 1, Conv::spatial([3, 3], 1, 1));
+        let clip = op(32, 14, Conv::temporal(3, 14));
+        // The autoencoder's.
+        assert!(measures(hopper, [14, 576, 1024, 128], 128, &image, f16));
+        assert!(measures(hopper, [14, 288, 512, 256], 256, &image, DType::BF16));
+        assert!(measures(hopper, [14, 144, 256, 512], 512, &clip, f16));
+        // A cluster holds these groups; ten channels are no whole fours; other types and generations.
+        assert!(!measures(hopper, [14, 64, 64, 320], 640, &image, f16));
+        assert!(!measures(hopper, [28, 72, 128, 320], 320, &clip, f16));
+        assert!(!measures(hopper, [14, 576, 1024, 128], 128, &image, DType::F32));
+        assert!(!measures(Architecture::AMPERE, [14, 576, 1024, 128], 128, &image, f16));
     }
 
     #[test]

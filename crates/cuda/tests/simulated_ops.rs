@@ -523,6 +523,22 @@ fn many_tiles_in_turns_in_f16() {
     on_small_hopper(4, "in turns,", |executors| edge_cases::check_many_tiles(DType::F16, executors));
 }
 
+/// Products that measure their results: blocks with several tiles, those that keep to their columns, and the plain kernels.
+#[test]
+fn measured_products_in_f16() {
+    on_small_hopper(1, "", |executors| edge_cases::check_measured_products(DType::F16, executors));
+    on_small_hopper(4, "in turns,", |executors| {
+        edge_cases::check_measured_products(DType::F16, executors);
+    });
+    let baseline = |simulator: &OnSimulator| simulator.bench.chip().architecture == Architecture::HOPPER;
+    check(baseline, |executors| edge_cases::check_measured_products(DType::F16, executors));
+}
+
+#[test]
+fn measured_products_in_bf16() {
+    on_small_hopper(2, "", |executors| edge_cases::check_measured_products(DType::BF16, executors));
+}
+
 /// Blocks with several tiles; then those that keep to their columns; then clusters that share a tile.
 #[test]
 fn quantised_products() {

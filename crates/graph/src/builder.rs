@@ -269,7 +269,11 @@ impl GraphBuilder {
         let mut inputs = vec![x];
         inputs.extend(scale);
         inputs.extend(shift);
-        self.one(name, Op::Norm(Norm { kind, epsilon, affine, activation: None, quantise: None }), &inputs)
+        self.one(
+            name,
+            Op::Norm(Norm { kind, epsilon, affine, activation: None, quantise: None, measured: false }),
+            &inputs,
+        )
     }
 
     /// A batch norm; `statistics` are mean, variance, scale and shift.

@@ -40,7 +40,14 @@ fn chosen() -> Vec<Chosen> {
     let linear = || Op::Linear(Linear { bias: true, ..Linear::default() });
     let conv = || Op::Conv(Conv { bias: true, ..Conv::spatial([3, 3], 1, 1) });
     let norm = |kind, activation| {
-        Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::ScaleShift, activation, quantise: None })
+        Op::Norm(Norm {
+            kind,
+            epsilon: 1e-5,
+            affine: Affine::ScaleShift,
+            activation,
+            quantise: None,
+            measured: false,
+        })
     };
     let half = |name, op, shapes: &[&[usize]], way| {
         let shapes = shapes.iter().map(|shape| shape.to_vec()).collect();

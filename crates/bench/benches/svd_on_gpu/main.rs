@@ -3,7 +3,8 @@
 //! Options after `--`: patterns, one of which a network's name must contain, `--frames N`, `--height N`, `--width N`, `--chunk N`
 //! (frames that are decoded together), `--kernels fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels
 //! are chosen), `--replays N`, `--layers N` (how many of the slowest layers are listed), `--json FILE`. The photo's encoder is measured in
-//! f32 as well, as the model asks, a step of the UNet with products in 8 bits, and one that reuses the deep blocks of an earlier one.
+//! f32 as well, as the model asks, a step of the UNet with products in 8 bits, and one that reuses the deep blocks of an earlier one; the
+//! decoder also with group norms that read their inputs twice, as if no product measured its result for them.
 //! Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a failure.
 
 #[path = "../support/layers.rs"]
@@ -32,6 +33,9 @@ use serde_json::{Value, json};
 use svd::{PIXELS_PER_LATENT, SvdOptions};
 
 type Failure = Box<dyn std::error::Error>;
+
+/// What a network is called if its group norms find their statistics themselves.
+const NORMS_APART: &str = "decode, norms apart";
 
 /// Denoising steps that the UNet is built for.
 const STEPS: usize = 10;
@@ -75,6 +79,7 @@ impl Arguments {
             ("encode", vae::encoder(&vae, &Encode { images: 1, height, width, dtype })?),
             ("encode in f32", vae::encoder(&vae, &Encode { images: 1, height, width, dtype: DType::F32 })?),
             ("decode", vae::decoder(&vae, &decode)?),
+            (NORMS_APART, vae::decoder(&vae, &decode)?),
         ];
         Ok(networks.into_iter().filter(|(name, _)| self.filter.chooses(name)).collect())
     }
@@ -97,6 +102,7 @@ fn measure(
 ) -> Result<Value, Failure> {
     let options = CudaOptions {
         kernels: arguments.svd.kernels,
+        measure_for_norms: name != NORMS_APART,
         ..CudaOptions::for_device(device, kinora_cpu::CpuOps::shared())
     };
     let start = Instant::now();

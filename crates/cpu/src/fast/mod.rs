@@ -19,6 +19,7 @@ mod resample;
 mod resample_axis;
 mod sampler;
 mod softmax;
+mod statistics;
 mod sums;
 mod temporal;
 #[cfg(test)]
@@ -79,8 +80,21 @@ pub(crate) fn run(
         attention::attention_backward(isa, op, inputs, &outputs);
         return Ok(());
     }
-    // Every other op has one result.
-    let Some(output) = outputs.into_iter().next() else { return Ok(()) };
+    // Every other op has one result, and what a product measures of it.
+    let mut outputs = outputs.into_iter();
+    let Some(output) = outputs.next() else { return Ok(()) };
+    let measured = match op {
+        Op::Conv(Conv { statistics, .. }) | Op::Linear(Linear { statistics, .. }) => {
+            statistics.zip(outputs.next())
+        }
+        _ => None,
+    };
+    if let Some((wanted, result)) = measured {
+        // SAFETY: one view writes the product, and when that has ended the other one reads it.
+        let (to, made) = unsafe { (output.again(), View::new(output.ty(), output.bytes())) };
+        run(isa, layer, &without_statistics(op), inputs, packed, vec![to])?;
+        return statistics::measure(isa, wanted, made, result);
+    }
     match op {
         Op::Conv(Conv { quantised: Some(_), .. }) | Op::Linear(Linear { quantised: Some(_), .. }) => {
             quantised::quantised_product(isa, op, inputs, output)?;
@@ -102,9 +116,10 @@ pub(crate) fn run(
             }
         }
         Op::MatMul(op) => linear::matmul(isa, op, inputs, output),
-        Op::Norm(op) => match op.quantise {
-            Some(factor) => quantised::quantised_norm(isa, op, factor, inputs, output)?,
-            None => norm::norm(isa, op, inputs, output),
+        Op::Norm(op) => match (op.quantise, op.statistics().filter(|_| op.measured)) {
+            (_, Some(given)) => statistics::measured_norm(isa, op, given, inputs, output)?,
+            (Some(factor), None) => quantised::quantised_norm(isa, op, factor, inputs, output)?,
+            (None, None) => norm::norm(isa, op, inputs, output),
         },
         Op::BatchNorm(op) => norm::batch_norm(isa, op, inputs, output),
         Op::Activate(op) => activation::activate(isa, *op, inputs, output),
@@ -128,6 +143,15 @@ pub(crate) fn run(
         Op::Attention(_) | Op::AttentionBackward(_) | Op::SamplerStep(_) | Op::Quantise(_) => {}
     }
     Ok(())
+}
+
+/// A product that measures nothing.
+fn without_statistics(op: &Op) -> Op {
+    match op {
+        Op::Conv(op) => Op::Conv(Conv { statistics: None, ..op.clone() }),
+        Op::Linear(op) => Op::Linear(Linear { statistics: None, ..op.clone() }),
+        op => op.clone(),
+    }
 }
 
 /// Runs one op with the fast implementation, each result in memory of its own. A [`Program`](crate::Program) is the way

@@ -9,7 +9,7 @@ pub(super) fn conv(op: &Conv, inputs: &[&Tensor], result: &TensorType) -> Tensor
     let args = op.operands(inputs);
     // The padding below stands around the normalised input: it is zero after the norm.
     let x = match &op.prologue {
-        Some(norm) => normalise(norm, args.x, args.prologue),
+        Some(norm) => normalise(norm, args.x, args.prologue, None),
         None => elements(args.x),
     };
     let weight = elements(args.weight);
@@ -202,6 +202,7 @@ mod tests {
             affine: Affine::ScaleShift,
             activation: None,
             quantise: None,
+            measured: false,
         };
         let x = counting(&[1, 1, 3, 1]);
         let (weight, one) = (floats(&[1, 1, 1, 3, 1], &[1.0; 3]), floats(&[1], &[1.0]));
@@ -225,6 +226,7 @@ mod tests {
             affine: Affine::None,
             activation: None,
             quantise: None,
+            measured: false,
         };
         let x = counting(&[1, 1, 1, 3]).cast(DType::F16);
         let weight = floats(&[1, 1, 1, 1, 3], &[0.0, 0.0, 1024.0]);

@@ -11,7 +11,7 @@ use super::{activation::activate, elements, epilogue, norm::normalise, rounded};
 pub(super) fn linear(op: &Linear, inputs: &[&Tensor], result: &TensorType) -> Tensor {
     let args = op.operands(inputs);
     let x = match &op.prologue {
-        Some(norm) => normalise(norm, args.x, args.prologue),
+        Some(norm) => normalise(norm, args.x, args.prologue, None),
         None => elements(args.x),
     };
     let weight = elements(args.weight);
@@ -143,6 +143,7 @@ mod tests {
             affine: Affine::Scale,
             activation: Some(Activation::Relu),
             quantise: None,
+            measured: false,
         };
         let op = Linear { prologue: Some(norm), ..Linear::default() };
         let inputs =

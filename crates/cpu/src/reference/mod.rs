@@ -78,7 +78,15 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunE
         Op::SamplerStep(op) => return sampler::sampler_step(layer, *op, inputs, ty),
         Op::TemporalBlend(op) => pointwise::temporal_blend(*op, inputs, ty),
     };
-    Ok(vec![result])
+    let statistics = match op {
+        Op::Conv(op) => op.statistics,
+        Op::Linear(op) => op.statistics,
+        _ => None,
+    };
+    // Of the elements as they are stored.
+    let measured =
+        statistics.zip(results.get(1)).map(|(statistics, ty)| norm::measure(statistics, &result, ty));
+    Ok([result].into_iter().chain(measured).collect())
 }
 
 /// Runs a whole graph, one op after the other, each result in memory of its own.

@@ -2,13 +2,14 @@
 
 use kinora_graph::{
     Shape, Tensor, TensorType,
-    op::{BatchNorm, Norm, NormKind},
+    op::{BatchNorm, Norm, NormKind, Statistics},
 };
 
 use super::{activation::activate, elements, rounded};
 
-/// A normalisation and its activation, not rounded: a prologue passes it on unrounded.
-pub(super) fn normalise(norm: &Norm, x: &Tensor, affine: &[&Tensor]) -> Vec<f64> {
+/// A normalisation and its activation, not rounded: a prologue passes it on unrounded. Its
+/// statistics may be given.
+pub(super) fn normalise(norm: &Norm, x: &Tensor, affine: &[&Tensor], given: Option<&Tensor>) -> Vec<f64> {
     let mut y = elements(x);
     if y.is_empty() {
         return y;
@@ -17,20 +18,10 @@ pub(super) fn normalise(norm: &Norm, x: &Tensor, affine: &[&Tensor]) -> Vec<f64>
     let scale = affine.first().map(|scale| elements(scale));
     let shift = affine.get(1).map(|shift| elements(shift));
 
-    let sets = set_count(norm.kind, x.shape());
-    let members = (y.len() / sets) as f64;
-    let mut means = vec![0.0; sets];
-    if norm.kind != NormKind::Rms {
-        for (i, value) in y.iter().enumerate() {
-            means[set_of(norm.kind, x.shape(), i)] += value / members;
-        }
-    }
-    // About a mean of zero this is the mean square.
-    let mut variances = vec![0.0; sets];
-    for (i, value) in y.iter().enumerate() {
-        let set = set_of(norm.kind, x.shape(), i);
-        variances[set] += (value - means[set]).powi(2) / members;
-    }
+    let (means, variances) = match given {
+        None => statistics(norm.kind, x.shape(), &y),
+        Some(given) => elements(given).chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip(),
+    };
     for (i, value) in y.iter_mut().enumerate() {
         let set = set_of(norm.kind, x.shape(), i);
         let channel = i % channels;
@@ -50,11 +41,40 @@ pub(super) fn normalise(norm: &Norm, x: &Tensor, affine: &[&Tensor]) -> Vec<f64>
 
 /// A normalisation, in e4m3 if it is quantised.
 pub(super) fn norm(op: &Norm, inputs: &[&Tensor], result: &TensorType) -> Tensor {
-    let mut y = normalise(op, inputs[0], &inputs[1..]);
+    let (learned, given) = op.operands(inputs);
+    let mut y = normalise(op, inputs[0], learned, given.copied());
     if let Some(factor) = op.quantise {
         y.iter_mut().for_each(|value| *value *= f64::from(factor));
     }
     rounded(result, &y)
+}
+
+/// The mean and the variance of each set of elements.
+fn statistics(kind: NormKind, shape: &Shape, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let sets = set_count(kind, shape);
+    let members = (x.len() / sets.max(1)) as f64;
+    let mut means = vec![0.0; sets];
+    if kind != NormKind::Rms {
+        for (i, value) in x.iter().enumerate() {
+            means[set_of(kind, shape, i)] += value / members;
+        }
+    }
+    // About a mean of zero this is the mean square.
+    let mut variances = vec![0.0; sets];
+    for (i, value) in x.iter().enumerate() {
+        let set = set_of(kind, shape, i);
+        variances[set] += (value - means[set]).powi(2) / members;
+    }
+    (means, variances)
+}
+
+/// What a product tells the group norm after it. The statistics of nothing are zeros.
+pub(super) fn measure(op: Statistics, x: &Tensor, result: &TensorType) -> Tensor {
+    let kind = NormKind::Group { groups: op.groups, frames: op.frames };
+    let (means, variances) = statistics(kind, x.shape(), &elements(x));
+    let pairs: Vec<f64> =
+        means.into_iter().zip(variances).flat_map(|(mean, variance)| [mean, variance]).collect();
+    rounded(result, &pairs)
 }
 
 /// How many sets of elements there are that share statistics.
@@ -94,13 +114,16 @@ pub(super) fn batch_norm(op: BatchNorm, inputs: &[&Tensor], result: &TensorType)
 mod tests {
     use kinora_graph::{
         DType, Op,
-        op::{Activation, Affine},
+        op::{Activation, Affine, Linear, Stage},
     };
 
-    use super::{super::testing::*, *};
+    use super::{
+        super::{run, testing::*},
+        *,
+    };
 
     fn plain(kind: NormKind) -> Norm {
-        Norm { kind, epsilon: 1e-12, affine: Affine::None, activation: None, quantise: None }
+        Norm { kind, epsilon: 1e-12, affine: Affine::None, activation: None, quantise: None, measured: false }
     }
 
     #[test]
@@ -170,6 +193,38 @@ mod tests {
         let x = floats(&[2, 4], &[1.0, 3.0, 5.0, 5.0, 2.0, 2.0, 0.0, 8.0]);
         let y = values(Op::Norm(plain(NormKind::Group { groups: 2, frames: 1 })), &[&x]);
         assert_close(&y, &[-1.0, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0, 1.0]);
+    }
+
+    #[test]
+    fn a_product_tells_the_mean_and_the_variance_of_each_group() {
+        // Two clips of two frames of a pixel of two channels, each a group: rows times a weight that swaps them.
+        let x = floats(&[4, 1, 2], &[1.0, 10.0, 3.0, 30.0, 5.0, -2.0, 5.0, 2.0]);
+        let weight = floats(&[2, 2], &[0.0, 1.0, 1.0, 0.0]);
+        let statistics = Some(Statistics { groups: 2, frames: 2 });
+        let op = Op::Linear(Linear { statistics, ..Linear::default() });
+        let results = run("layer", &op, &[&x, &weight]).unwrap();
+        assert_eq!(results[1].shape()[..], [2, 2, 2]);
+        assert_eq!(results[1].to_f32(), [20.0, 100.0, 2.0, 1.0, 0.0, 4.0, 5.0, 0.0]);
+        // Of what is stored: 2049 is 2048 in f16.
+        let [x, weight] = [floats(&[1, 1, 1], &[2049.0]), floats(&[1, 1], &[1.0])];
+        let [x, weight] = [x.cast(DType::F16), weight.cast(DType::F16)];
+        let double = Linear {
+            epilogue: vec![Stage::Scale(1.000_488_3)],
+            statistics: Some(Statistics { groups: 1, frames: 1 }),
+            ..Linear::default()
+        };
+        let results = run("layer", &Op::Linear(double), &[&x, &weight]).unwrap();
+        assert_eq!((results[0].to_f32()[0], results[1].to_f32()), (2048.0, vec![2048.0, 0.0]));
+    }
+
+    #[test]
+    fn given_statistics_are_used_as_they_are() {
+        // One image of two pixels of two channels: (x − 1) / √(3 + 1) and (x − 2) / √(8 + 1).
+        let x = floats(&[1, 2, 2], &[3.0, 5.0, 1.0, -1.0]);
+        let given = floats(&[1, 2, 2], &[1.0, 3.0, 2.0, 8.0]);
+        let kind = NormKind::Group { groups: 2, frames: 1 };
+        let norm = Norm { measured: true, epsilon: 1.0, ..plain(kind) };
+        assert_eq!(values(Op::Norm(norm), &[&x, &given]), [1.0, 1.0, 0.0, -1.0]);
     }
 
     #[test]

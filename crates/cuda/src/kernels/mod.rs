@@ -28,7 +28,8 @@ pub use kinora_runtime::KernelSet;
 
 pub(crate) use choice::Settled;
 pub use choice::{Choose, Heuristic};
-pub(crate) use matrix::{has_quantised, has_subpixel, offered_before};
+pub(crate) use matrix::{has_quantised, has_statistics, has_subpixel, offered_before};
+pub(crate) use norm::reads_twice;
 
 pub use crate::launch::{Argument, DevicePointer, Kernel, Launch, Source, TensorMap};
 use crate::{

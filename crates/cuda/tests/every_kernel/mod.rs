@@ -87,9 +87,7 @@ impl<B: Bench> Executor for EveryKernel<B> {
             }
             let tensor = |(ty, bytes): (&TensorType, &Vec<u8>)| Tensor::from_bytes(ty.clone(), bytes);
             let results = types.iter().zip(&results).map(tensor).collect::<Result<Vec<_>, _>>()?;
-            for (expected, got) in expected.iter().zip(&results) {
-                compare::close(expected, got).map_err(|why| format!("{name}: {why}"))?;
-            }
+            compare::all_close(op, &expected, &results).map_err(|why| format!("{name}: {why}"))?;
             first.get_or_insert(results);
         }
         first.ok_or_else(|| "no kernel is offered".into())

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Norm, OpError, Stage, TensorType, check};
+use super::{Norm, OpError, Stage, Statistics, TensorType, check};
 use crate::{DType, shape::saturating_product};
 
 /// A convolution over frames, height and width, channels last.
@@ -11,7 +11,8 @@ use crate::{DType, shape::saturating_product};
 /// `[frames, height, width]`.
 ///
 /// Operands: `x [batch·frames, H, W, I]`, `weight [O, KT, KH, KW, I / groups]`, `scale f32 [O]` if
-/// [`quantised`](Conv::quantised), `bias [O]` if [`bias`](Conv::bias) is set, those of the prologue norm, those of the epilogue. Result: `[batch·frames', H', W', O]`.
+/// [`quantised`](Conv::quantised), `bias [O]` if [`bias`](Conv::bias) is set, those of the prologue norm, those of the epilogue. Result: `[batch·frames', H', W', O]`,
+/// and its [`statistics`](Conv::statistics) if they are asked for.
 ///
 /// # Sub-pixel convolutions
 /// With [`subpixel`](Conv::subpixel), every window gives a square of 2×2 pixels of the result, `[batch·frames, 2·H, 2·W, O]`. The weight
@@ -54,6 +55,9 @@ pub struct Conv {
     /// What happens to the result before it is stored.
     #[serde(default)]
     pub epilogue: Vec<Stage>,
+    /// Makes the [`Statistics`] of the result, of its elements as they are stored, a second result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<Statistics>,
 }
 
 impl Conv {
@@ -71,6 +75,7 @@ impl Conv {
             bias: false,
             prologue: None,
             epilogue: Vec::new(),
+            statistics: None,
         }
     }
 
@@ -159,7 +164,7 @@ impl Conv {
         let dtype = self.quantised.unwrap_or(x.dtype);
         let output = TensorType::new(dtype, [images.ok_or_else(too_many)?, height, width, out]);
         args.check(self.prologue.as_ref(), &self.epilogue, out, &output)?;
-        Ok(vec![output])
+        with_statistics(output, self.statistics)
     }
 
     /// Whether the other attributes are those of a sub-pixel convolution.
@@ -187,6 +192,15 @@ fn doubled([height, width]: [usize; 2]) -> Result<[usize; 2], OpError> {
         [Some(height), Some(width)] => Ok([height, width]),
         _ => Err(OpError::Attribute(format!("an image of {height}×{width} is too large to double"))),
     }
+}
+
+/// The results of a convolution or a linear op.
+pub(super) fn with_statistics(
+    output: TensorType,
+    statistics: Option<Statistics>,
+) -> Result<Vec<TensorType>, OpError> {
+    let measured = statistics.map(|statistics| statistics.of(&output)).transpose()?;
+    Ok([output].into_iter().chain(measured).collect())
 }
 
 /// How many operands a convolution or a linear op has before those of its epilogue.
@@ -263,6 +277,9 @@ impl LinearOperands<'_, &TensorType> {
         if let Some(norm) = prologue {
             if norm.quantise.is_some() {
                 return Err(OpError::Attribute("a prologue does not give e4m3".to_owned()));
+            }
+            if norm.measured {
+                return Err(OpError::Attribute("a prologue takes no statistics".to_owned()));
             }
             norm.check(self.x, self.prologue)?;
         }

@@ -3,14 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Activation, LinearOperands, Norm, OpError, Stage, TensorType, check, conv::operands_before_epilogue,
+    Activation, LinearOperands, Norm, OpError, Stage, Statistics, TensorType, check,
+    conv::{operands_before_epilogue, with_statistics},
 };
 use crate::DType;
 
 /// A learned matrix product over the channels.
 ///
 /// Operands: `x [.., I]`, `weight [O, I]`, `scale f32 [O]` if [`quantised`](Linear::quantised), `bias [O]` if
-/// [`bias`](Linear::bias) is set, those of the prologue norm, those of the epilogue. Result: `[.., O]`, or `[.., O/2]` if gated.
+/// [`bias`](Linear::bias) is set, those of the prologue norm, those of the epilogue. Result: `[.., O]`, or `[.., O/2]` if gated,
+/// and its [`statistics`](Linear::statistics) if they are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
@@ -31,6 +33,9 @@ pub struct Linear {
     /// What happens to the result before it is stored.
     #[serde(default)]
     pub epilogue: Vec<Stage>,
+    /// Makes the [`Statistics`] of the result, of its elements as they are stored, a second result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<Statistics>,
 }
 
 impl Linear {
@@ -63,7 +68,7 @@ impl Linear {
         };
         let output = TensorType::new(self.quantised.unwrap_or(x.dtype), x.shape.with_channels(columns));
         args.check(self.prologue.as_ref(), &self.epilogue, out, &output)?;
-        Ok(vec![output])
+        with_statistics(output, self.statistics)
     }
 
     pub(crate) fn flops(&self, inputs: &[&TensorType]) -> u64 {

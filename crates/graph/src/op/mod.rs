@@ -31,7 +31,7 @@ pub use embedding::TimestepEmbedding;
 pub use error::OpError;
 pub use fused::{Stage, is_channel_operand};
 pub use linear::{Linear, MatMul};
-pub use norm::{Affine, BatchNorm, Norm, NormKind};
+pub use norm::{Affine, BatchNorm, Norm, NormKind, Statistics};
 pub use pointwise::{Gate, Scale, TemporalBlend};
 pub use quantise::Quantise;
 pub use resample::{Interpolation, Mean, Pool, PoolKind, Resample, Upsample};

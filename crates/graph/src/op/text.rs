@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{
     Affine, Attention, Conv, Linear, Mask, Norm, NormKind, Op, Quantise, SamplerStep, SequenceAxis, Stage,
+    Statistics,
 };
 use crate::DType;
 
@@ -138,7 +139,8 @@ impl fmt::Display for Conv {
             write!(f, " frames {}", self.frames)?;
         }
         write_quantised(f, self.quantised)?;
-        write_epilogue(f, self.bias, &self.epilogue)
+        write_epilogue(f, self.bias, &self.epilogue)?;
+        write_statistics(f, self.statistics)
     }
 }
 
@@ -152,7 +154,8 @@ impl fmt::Display for Linear {
             write!(f, " gated by {}", gate.name())?;
         }
         write_quantised(f, self.quantised)?;
-        write_epilogue(f, self.bias, &self.epilogue)
+        write_epilogue(f, self.bias, &self.epilogue)?;
+        write_statistics(f, self.statistics)
     }
 }
 
@@ -177,6 +180,14 @@ fn write_epilogue(f: &mut fmt::Formatter<'_>, bias: bool, stages: &[Stage]) -> f
     Ok(())
 }
 
+fn write_statistics(f: &mut fmt::Formatter<'_>, statistics: Option<Statistics>) -> fmt::Result {
+    match statistics {
+        None => Ok(()),
+        Some(Statistics { groups, frames: 1 }) => write!(f, " with statistics {groups}"),
+        Some(Statistics { groups, frames }) => write!(f, " with statistics {groups} over {frames} frames"),
+    }
+}
+
 impl fmt::Display for Norm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
@@ -187,6 +198,9 @@ impl fmt::Display for Norm {
         }
         if self.affine == Affine::None {
             write!(f, " plain")?;
+        }
+        if self.measured {
+            write!(f, " measured")?;
         }
         if let Some(activation) = self.activation {
             write!(f, " {}", activation.name())?;

@@ -19,7 +19,8 @@
 //!    touches ops that no other one does.
 //!
 //! One pass may give another something to do, so that [`optimise`] repeats the list until nothing changes. [`Quantisation`] comes
-//! after that, for graphs that ask for it: no other pass knows products of e4m3.
+//! after that, for graphs that ask for it: no other pass knows products of e4m3. [`NormStatistics`] is the last: no other pass knows
+//! products with two results.
 
 mod batch_norm_folding;
 mod blend_folding;
@@ -33,6 +34,7 @@ mod linear_parts;
 mod lookup_sinking;
 mod norm_activation;
 mod norm_prologue;
+mod norm_statistics;
 mod qkv_merge;
 mod quantisation;
 mod sampler_blend;
@@ -52,6 +54,7 @@ pub use identities::Identities;
 pub use lookup_sinking::LookupSinking;
 pub use norm_activation::NormActivation;
 pub use norm_prologue::NormPrologue;
+pub use norm_statistics::NormStatistics;
 pub use qkv_merge::QkvMerge;
 pub use quantisation::Quantisation;
 pub use sampler_blend::SamplerBlend;
@@ -158,11 +161,15 @@ pub fn optimise_traced(
             break;
         }
     }
-    Quantisation.rewrite(&mut editor, target)?;
-    if editor.settle()? {
-        let (nodes_before, nodes_after) = (nodes, running_nodes(&editor));
-        let round = effects.last().map_or(1, |last: &PassEffect| last.round + 1);
-        effects.push(PassEffect { pass: Quantisation.name(), round, nodes_before, nodes_after });
+    let last: [&dyn Pass; 2] = [&Quantisation, &NormStatistics];
+    let round = effects.last().map_or(1, |last: &PassEffect| last.round + 1);
+    for pass in last {
+        pass.rewrite(&mut editor, target)?;
+        if editor.settle()? {
+            let nodes_after = running_nodes(&editor);
+            let nodes_before = std::mem::replace(&mut nodes, nodes_after);
+            effects.push(PassEffect { pass: pass.name(), round, nodes_before, nodes_after });
+        }
     }
     Ok((editor.finish()?, effects))
 }

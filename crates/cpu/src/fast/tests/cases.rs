@@ -66,7 +66,10 @@ fn norms(random: &mut Random, dtype: DType, shape: [usize; 4], cases: &mut Vec<C
             let x = random.floats(dtype, &shape, mean, deviation);
             let learned = (0..affine.operands()).map(|_| random.floats(dtype, &[channels], 0.5, 1.0));
             let inputs = std::iter::once(x).chain(learned).collect();
-            cases.push((Op::Norm(Norm { kind, epsilon: 1e-5, affine, activation, quantise: None }), inputs));
+            cases.push((
+                Op::Norm(Norm { kind, epsilon: 1e-5, affine, activation, quantise: None, measured: false }),
+                inputs,
+            ));
         }
     }
     let mut inputs = vec![random.floats(dtype, &shape, mean, deviation)];

@@ -68,7 +68,14 @@ fn norms_far_from_zero_keep_their_digits() {
             NormKind::Rms,
         ] {
             let x = random.floats(DType::F32, &[2, 23, 31, 24], mean, deviation);
-            let op = Norm { kind, epsilon: 1e-6, affine: Affine::None, activation: None, quantise: None };
+            let op = Norm {
+                kind,
+                epsilon: 1e-6,
+                affine: Affine::None,
+                activation: None,
+                quantise: None,
+                measured: false,
+            };
             check(&Op::Norm(op), &[x]);
         }
     }
@@ -87,7 +94,14 @@ fn a_first_guess_far_off_is_corrected() {
     let x = Tensor::from_f32(DType::F32, [1, rows, channels], &values).unwrap();
     let kind = NormKind::Group { groups: 2, frames: 1 };
     check(
-        &Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::None, activation: None, quantise: None }),
+        &Op::Norm(Norm {
+            kind,
+            epsilon: 1e-5,
+            affine: Affine::None,
+            activation: None,
+            quantise: None,
+            measured: false,
+        }),
         &[x],
     );
 }
@@ -96,8 +110,14 @@ fn a_first_guess_far_off_is_corrected() {
 fn a_constant_input_normalises_to_zero() {
     for kind in [NormKind::Group { groups: 2, frames: 1 }, NormKind::Layer] {
         let x = Tensor::from_f32(DType::F32, [1, 50, 6], &[1e4 / 3.0; 300]).unwrap();
-        let op =
-            Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::None, activation: None, quantise: None });
+        let op = Op::Norm(Norm {
+            kind,
+            epsilon: 1e-5,
+            affine: Affine::None,
+            activation: None,
+            quantise: None,
+            measured: false,
+        });
         for isa in Isa::available() {
             let y = fast(isa, &op, std::slice::from_ref(&x)).unwrap();
             assert!(y[0].to_f32().iter().all(|&y| y == 0.0), "{isa:?} {op}");
@@ -230,7 +250,14 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let mut all = cases(&mut random, DType::F32);
     let kind = NormKind::Group { groups: 32, frames: 2 };
     all.push((
-        Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::None, activation: None, quantise: None }),
+        Op::Norm(Norm {
+            kind,
+            epsilon: 1e-5,
+            affine: Affine::None,
+            activation: None,
+            quantise: None,
+            measured: false,
+        }),
         vec![large.clone()],
     ));
     for axes in [vec![1, 2], vec![0, 1, 2, 3], vec![3], vec![0, 2]] {
@@ -250,8 +277,14 @@ fn rows_without_channels_are_products_of_nothing() {
     let mut random = Random::new(4);
     for dtype in FLOATS {
         for kind in [NormKind::Layer, NormKind::Rms] {
-            let norm =
-                Norm { kind, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None, quantise: None };
+            let norm = Norm {
+                kind,
+                epsilon: 1e-5,
+                affine: Affine::ScaleShift,
+                activation: None,
+                quantise: None,
+                measured: false,
+            };
             let op = Linear { bias: true, prologue: Some(norm), ..Linear::default() };
             let [x, weight, bias] =
                 [&[3, 0][..], &[4, 0], &[4]].map(|shape| random.floats(dtype, shape, 0.0, 1.0));
@@ -309,6 +342,7 @@ fn norms_of_values_whose_squares_overflow() {
                         affine: Affine::None,
                         activation: None,
                         quantise: None,
+                        measured: false,
                     });
                     check(&op, &[Tensor::from_f32(dtype, shape, &signs).unwrap()]);
                     check(&op, &[x]);

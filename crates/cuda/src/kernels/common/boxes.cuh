@@ -1,12 +1,16 @@
 // Results of a product on Hopper in boxes: which results a tile has, the ring through which its operands come, and the
 // epilogue. The rows of a tile are a box of results: neighbours in width, height, frames and clips, as many of each as
-// a power of two. TILE_COLUMNS, GATED and STAGES are the includer's; so is SUBPIXEL, if it does sub-pixel convolutions.
+// a power of two. TILE_COLUMNS, GATED and STAGES are the includer's; so is SUBPIXEL, if it does sub-pixel convolutions, and
+// STATISTICS, if it measures its results for a group norm: then boxes and columns cover the result without waste.
 #pragma once
 #include "hopper.cuh"
 #include "product.cuh"
 
 #ifndef SUBPIXEL
 #define SUBPIXEL 0
+#endif
+#ifndef STATISTICS
+#define STATISTICS 0
 #endif
 // A result of a sub-pixel convolution is a pixel of a square of 2×2. Boxes are of squares: a tile has one pixel of each.
 constexpr int square = SUBPIXEL ? 2 : 1;
@@ -53,6 +57,10 @@ struct Start {
     int at[4];
     int column, filter;
     int x, y;
+#if STATISTICS
+    // The number of the box, and of the pixel of its squares.
+    int box;
+#endif
 };
 
 __device__ __forceinline__ Start start_at(const Boxes &g, u32 row, u32 column) {
@@ -70,6 +78,9 @@ __device__ __forceinline__ Start start_at(const Boxes &g, u32 row, u32 column) {
     int pixel = SUBPIXEL ? start.filter / g.columns : 0;
     start.column = start.filter - pixel * g.columns;
     start.x = pixel >> 1, start.y = pixel & 1;
+#if STATISTICS
+    start.box = int(row) * (square * square) + pixel;
+#endif
     return start;
 }
 
@@ -149,12 +160,78 @@ __device__ __forceinline__ void join_gates(float (&sum)[TILE_COLUMNS / 2], const
 }
 #endif
 
+#if STATISTICS
+static_assert(strip == 32, "a warp has eight rows of a strip at once");
+
+// The statistics of a warp's rows of a tile, as they are stored: of fours of neighbouring channels, which a group has some of.
+// A thread has two fours of each strip, and every eighth row. Sums are of differences from an origin, the first row's element,
+// as in `norm/group.cu`.
+template <int row_blocks>
+struct Moments {
+    static constexpr int fours = 2 * strips;
+    float origin[fours], sum[fours] = {}, squares[fours] = {};
+
+    // Stores eight neighbouring results of a row, and adds them: the first of a strip have the origins.
+    __device__ __forceinline__ void store(TYPE *to, float (&result)[wide], int n, bool first) {
+        store_rounded(to, result);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int at = 2 * n + half;
+            if (first) origin[at] = __shfl_sync(0xffffffffu, result[4 * half], threadIdx.x % across);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float difference = result[4 * half + i] - origin[at];
+                sum[at] += difference;
+                squares[at] += difference * difference;
+            }
+        }
+    }
+
+    // Adds those of lanes `step` apart, each of which keeps half of its fours, as long as it has more than one.
+    template <int count, int step>
+    __device__ __forceinline__ void fold() {
+        if constexpr (step >= across) {
+            constexpr int left = count > 1 ? count / 2 : 1;
+            const bool upper = threadIdx.x & step;
+#pragma unroll
+            for (int i = 0; i < left; i++) {
+                const int other = count > 1 ? i + left : i;
+                const float give_sum = upper ? sum[i] : sum[other], give_squares = upper ? squares[i] : squares[other];
+                if (upper) origin[i] = origin[other], sum[i] = sum[other], squares[i] = squares[other];
+                sum[i] += __shfl_xor_sync(0xffffffffu, give_sum, step);
+                squares[i] += __shfl_xor_sync(0xffffffffu, give_squares, step);
+            }
+            fold<left, step / 2>();
+        }
+    }
+
+    // Leaves the mean and the sum of squared deviations from it of each four: `to` is [boxes][warps][columns / 4].
+    __device__ __forceinline__ void write(float2 *to, const Boxes &g, const Start &start, int warps, int warp) {
+        fold<fours, 16>();
+        const int lane = threadIdx.x % 32, four = lane / across / (8 / fours);
+        const float count = 64.0f * row_blocks, mean = sum[0] * (1.0f / count), deviation = squares[0] - sum[0] * mean;
+        to += (i64(start.box) * warps + warp) * (g.columns / 4) + start.column / 4;
+        // Not the maximum, which would hide a NaN.
+        if (lane / across % (8 / fours) == 0)
+            to[four / 2 * (strip / 4) + lane % across * 2 + four % 2] = {origin[0] + mean,
+                                                                        deviation < 0.0f ? 0.0f : deviation};
+    }
+};
+#else
+// Nothing is measured.
+template <int row_blocks>
+struct Moments {
+    __device__ __forceinline__ void store(TYPE *to, float (&result)[wide], int, bool) { ::store(to, result); }
+};
+#endif
+
 // The epilogue of 64 rows, of which each warp has 16, the first one `first_row` of the box. A strip of columns at a time
 // goes through shared memory, so that a thread has neighbouring results of one row, for wide accesses to the epilogue's
 // operands and to the result. Registers hold the sums of `row_blocks` times 64 rows.
 template <int row_blocks>
 __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], float *own, TYPE *y, const Boxes &g,
-                                              const Epilogue &e, const Start &start, int first_row) {
+                                              const Epilogue &e, const Start &start, int first_row,
+                                              Moments<row_blocks> &moments, bool first) {
     // Strips whose epilogue operands are in flight at once: as many as there are registers for beside the sums and the
     // operands' addresses, and none if not even one fits.
     constexpr int sums = row_blocks * TILE_COLUMNS / 2;
@@ -198,7 +275,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
 #pragma unroll
         for (int turn = 0; turn < turns; turn++) {
             int column = first_column + n * strip;
-            if (rows[turn] < 0 || column >= g.columns) continue;
+            if (!STATISTICS && (rows[turn] < 0 || column >= g.columns)) continue;
             float result[wide];
             const float *line = own + (lane / across + turn * (32 / across)) * strip_pitch + lane % across * wide;
 #pragma unroll
@@ -210,7 +287,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
             Fetched<wide> &operands = fetched[ahead > 0 ? n : 0][turn];
             if (ahead == 0) fetch(operands, e, i64(rows[turn]) * g.columns + column);
             apply_stages(result, operands, e, rows[turn], column);
-            store(y + i64(rows[turn]) * g.columns + column, result);
+            moments.store(y + i64(rows[turn]) * g.columns + column, result, n, first && turn == 0);
         }
         if (ahead > 0 && n + ahead < strips) fetch_strip(n + ahead);
     }

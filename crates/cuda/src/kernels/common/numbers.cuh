@@ -155,23 +155,42 @@ __device__ __forceinline__ void load(float (&to)[N], const T *from) {
     for (int i = 0; i < N; i++) to[i] = to_float(pack.lane[i]);
 }
 
-// The other way, to global memory. Eight halves are one instruction here: left to itself, the compiler stores them one
-// by one if sums come from tensor cores, which is eight times the traffic.
+// Eight halves to global memory, in one instruction: left to itself, the compiler stores them one by one if sums come from
+// tensor cores, which is eight times the traffic.
+template <class T>
+__device__ __forceinline__ void store_words(T *to, const u32 (&words)[4]) {
+    asm volatile("{ .reg .u64 a; cvta.to.global.u64 a, %0; st.global.v4.u32 [a], {%1, %2, %3, %4}; }" ::"l"(to),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]));
+}
+
+// The other way, to global memory.
 template <int N, class T>
 __device__ __forceinline__ void store(T *to, const float (&from)[N]) {
     if constexpr (sizeof(T) == 2 && N % 8 == 0) {
 #pragma unroll
-        for (int i = 0; i < N; i += 8)
-            asm volatile(
-                "{ .reg .u64 a; cvta.to.global.u64 a, %0; st.global.v4.u32 [a], {%1, %2, %3, %4}; }" ::"l"(to + i),
-                "r"(pack2<T>(from[i], from[i + 1])), "r"(pack2<T>(from[i + 2], from[i + 3])),
-                "r"(pack2<T>(from[i + 4], from[i + 5])), "r"(pack2<T>(from[i + 6], from[i + 7])));
+        for (int i = 0; i < N; i += 8) {
+            const u32 words[4] = {pack2<T>(from[i], from[i + 1]), pack2<T>(from[i + 2], from[i + 3]),
+                                  pack2<T>(from[i + 4], from[i + 5]), pack2<T>(from[i + 6], from[i + 7])};
+            store_words(to + i, words);
+        }
         return;
     }
     Pack<T, N> pack;
 #pragma unroll
     for (int i = 0; i < N; i++) pack.lane[i] = from_float<T>(from[i]);
     *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}
+// Stores eight 16-bit numbers, and leaves what was stored.
+template <class T>
+__device__ __forceinline__ void store_rounded(T *to, float (&values)[8]) {
+    u32 words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        words[i] = pack2<T>(values[2 * i], values[2 * i + 1]);
+        values[2 * i] = to_float(T{u16(words[i])});
+        values[2 * i + 1] = to_float(T{u16(words[i] >> 16)});
+    }
+    store_words(to, words);
 }
 template <int N>
 __device__ __forceinline__ void store(e4m3 *to, const float (&from)[N]) {

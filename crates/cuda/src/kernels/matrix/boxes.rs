@@ -140,6 +140,11 @@ impl Boxes {
         self.counts().iter().product()
     }
 
+    /// Whether no box reaches beyond the result.
+    pub fn are_full(&self) -> bool {
+        (0..4).all(|axis| self.out_extents[axis].is_multiple_of(1 << self.shift[axis]))
+    }
+
     pub fn taps(&self) -> usize {
         self.kernel.iter().product()
     }

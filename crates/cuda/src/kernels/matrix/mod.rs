@@ -14,6 +14,7 @@ mod resident;
 mod simt;
 mod split;
 mod stationary;
+mod statistics;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 use kinora_graph::{DType, Op, TensorType, op::Conv};
 
-use self::{normalised::Normalised, problem::Problem};
+use self::{normalised::Normalised, problem::Problem, statistics::Apart};
 use super::{Call, Implementation, KernelSet, Offer, Source, epilogue};
 use crate::{Architecture, Chip, vendor::Libraries};
 
@@ -36,6 +37,8 @@ const SOURCE_GATHERED: Source = Source { path: "matrix/gathered.cu", text: inclu
 const SOURCE_RESIDENT: Source = Source { path: "matrix/resident.cu", text: include_str!("resident.cu") };
 const SOURCE_STATIONARY: Source =
     Source { path: "matrix/stationary.cu", text: include_str!("stationary.cu") };
+const SOURCE_STATISTICS: Source =
+    Source { path: "matrix/statistics.cu", text: include_str!("statistics.cu") };
 const SOURCE_TURNS: Source = Source { path: "matrix/turns.cu", text: include_str!("turns.cu") };
 const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
 
@@ -79,6 +82,54 @@ fn products(
     libraries: &Libraries,
 ) -> Vec<Box<dyn Implementation>> {
     let Some(problem) = Problem::of(call).map(Arc::new) else { return Vec::new() };
+    let Some(statistics) = problem.statistics else { return unmeasured(problem, chip, set, libraries) };
+    let mut offers = if set == KernelSet::Baseline { Vec::new() } else { measured(&problem, chip) };
+    // Last, since the result is read again: for what no epilogue measures.
+    let plain = Arc::new(problem.without_statistics());
+    let product = unmeasured(plain, chip, set, libraries).into_iter().next();
+    offers.extend(product.map(|product| {
+        Box::new(Apart::new(product, statistics, &problem.result)) as Box<dyn Implementation>
+    }));
+    offers
+}
+
+/// The kernels whose epilogues measure the result, the one to choose first.
+fn measured(problem: &Arc<Problem>, chip: &Chip) -> Vec<Box<dyn Implementation>> {
+    let mut timed: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
+    let mut doubtful: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
+    for (time, offer) in wgmma::offers(problem, chip) {
+        timed.push((time, Box::new(offer)));
+    }
+    by_time(&mut timed);
+    for (time, offer) in turns::offers(problem, chip) {
+        match offer.is_ahead() {
+            true => timed.push((0.0, Box::new(offer))),
+            false => doubtful.push((time, Box::new(offer))),
+        }
+    }
+    by_time(&mut timed);
+    by_time(&mut doubtful);
+    timed.into_iter().chain(doubtful).map(|(_, offer)| offer).collect()
+}
+
+/// Whether a product with statistics gains on a chip: if the kernel that the shape chooses can measure its result in the epilogue.
+pub fn has_statistics(op: &Op, inputs: &[&TensorType], chip: &Chip) -> bool {
+    let Ok(outputs) = op.infer(inputs) else { return false };
+    let outputs: Vec<&TensorType> = outputs.iter().collect();
+    let Some(problem) = Problem::of(&Call { layer: "", op, inputs, outputs: &outputs }) else { return false };
+    let plain = Arc::new(problem.without_statistics());
+    let chosen = unmeasured(plain, chip, KernelSet::Fused, &Libraries::default()).into_iter().next();
+    let problem = Arc::new(problem);
+    chosen.is_some_and(|chosen| measured(&problem, chip).iter().any(|offer| offer.name() == chosen.name()))
+}
+
+/// The kernels for a product that measures nothing.
+fn unmeasured(
+    problem: Arc<Problem>,
+    chip: &Chip,
+    set: KernelSet,
+    libraries: &Libraries,
+) -> Vec<Box<dyn Implementation>> {
     // A tile of a depthwise convolution would be empty but for a column.
     let depthwise = problem.slices > 1 && problem.window.is_some() && problem.columns < 8;
     // A few products for each result cost less than to bring them to the tensor cores: a convolution over the frames of an RGB

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use kinora_graph::{
     DType, Op, TensorType,
-    op::{Activation, Conv, Linear, MatMul, Stage},
+    op::{Activation, Conv, Linear, MatMul, Stage, Statistics},
 };
 
 use crate::{
@@ -90,6 +90,8 @@ pub(super) struct Problem {
     pub stage_operands: Range<usize>,
     pub inputs: Vec<TensorType>,
     pub result: TensorType,
+    /// What is measured of the result.
+    pub statistics: Option<Statistics>,
 }
 
 /// What a product with a weight does.
@@ -99,6 +101,7 @@ struct Learned<'a> {
     gate: Option<Activation>,
     stages: &'a [Stage],
     first_of_epilogue: usize,
+    statistics: Option<Statistics>,
 }
 
 impl<'a> Learned<'a> {
@@ -109,6 +112,7 @@ impl<'a> Learned<'a> {
             gate: op.gate,
             stages: &op.epilogue,
             first_of_epilogue: op.first_of_epilogue(),
+            statistics: op.statistics,
         }
     }
 
@@ -119,6 +123,7 @@ impl<'a> Learned<'a> {
             gate: None,
             stages: &op.epilogue,
             first_of_epilogue: op.first_of_epilogue(),
+            statistics: op.statistics,
         }
     }
 }
@@ -184,6 +189,7 @@ impl Problem {
             stage_operands: op.first_of_epilogue..inputs.len(),
             inputs: inputs.iter().copied().cloned().collect(),
             result: result.clone(),
+            statistics: op.statistics,
         })
     }
 
@@ -257,6 +263,7 @@ impl Problem {
             stage_operands: inputs.len()..inputs.len(),
             inputs: inputs.iter().copied().cloned().collect(),
             result: result.clone(),
+            statistics: None,
         };
         Some(problem.with_shared_b_as_rows(op.transpose_a))
     }
@@ -273,6 +280,11 @@ impl Problem {
     pub fn without_epilogue(&self) -> Self {
         let end = self.inputs.len();
         Problem { scale: None, bias: None, stages: Vec::new(), stage_operands: end..end, ..self.clone() }
+    }
+
+    /// The same, of which nothing is measured.
+    pub fn without_statistics(&self) -> Self {
+        Problem { statistics: None, ..self.clone() }
     }
 
     /// Columns of the result in a slice.

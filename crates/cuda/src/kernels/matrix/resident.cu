@@ -125,6 +125,7 @@ __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue 
         wgmma_wait_group<0>();
         if (elected) mbarrier_arrive(m.empty + 8 * last);
         Start start = start_of(g, tile);
+        Moments<row_blocks> moments;
 #pragma unroll
         for (int i = 0; i < row_blocks; i++) {
             pin_registers(sums.of[i]);
@@ -132,7 +133,7 @@ __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue 
 #if TILE_COLUMNS == 8
             write_narrow(sums.of[i], y, g, e, start, first_row);
 #else
-            write_results<row_blocks>(sums.of[i], own, y, g, e, start, first_row);
+            write_results<row_blocks>(sums.of[i], own, y, g, e, start, first_row, moments, i == 0);
 #endif
         }
     }

@@ -464,6 +464,7 @@ fn a_prologue_runs_first_into_scratch_memory() {
         affine: Affine::ScaleShift,
         activation: None,
         quantise: None,
+        measured: false,
     };
     let op = Linear { bias: true, prologue: Some(norm), epilogue: vec![Stage::Add], ..Linear::default() };
     let f16 = DType::F16;

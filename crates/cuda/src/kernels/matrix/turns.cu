@@ -11,6 +11,8 @@
 //
 // The weight passes through the ring beside the rows. Or a block keeps to its columns, and their weight stays in shared
 // memory (RESIDENT_STEPS of the depth, which are all): then only rows pass through the ring.
+//
+// `measured` takes the statistics of the results, if a group norm asks for them (STATISTICS).
 #include "specialisation.cuh"
 
 #include "grid.cuh"
@@ -196,9 +198,10 @@ struct Ahead {};
 
 // The epilogue of a tile. Each warp passes its 16 rows of 64 through shared memory, a strip of columns at a time, so that
 // a thread has neighbouring results of one row.
-__device__ __forceinline__ void finish_tile(Sums &sums, float *own, Ahead &ahead, TYPE *y, const Boxes &g,
-                                            const Epilogue &e, const Start &start) {
+__device__ __forceinline__ void finish_tile(Sums &sums, float *own, Ahead &ahead, TYPE *y, float2 *measured,
+                                            const Boxes &g, const Epilogue &e, const Start &start) {
     int lane = opaque(threadIdx.x % 32);
+    Moments<row_blocks> moments;
 #pragma unroll
     for (int i = 0; i < row_blocks; i++) {
         Results results(g, start, i);
@@ -239,7 +242,8 @@ __device__ __forceinline__ void finish_tile(Sums &sums, float *own, Ahead &ahead
                 load_ahead(operands, ahead[number % STRIPS_AHEAD][turn][threadIdx.x - 128]);
 #endif
                 apply_stages(result, operands, e, row, column);
-                if (results.are_there(g, n, turn)) store(y + i64(row) * g.columns + column, result);
+                if (STATISTICS || results.are_there(g, n, turn))
+                    moments.store(y + i64(row) * g.columns + column, result, n, i == 0 && turn == 0);
             }
 #if STRIPS_AHEAD > 0
             // After the last strip these are empty groups.
@@ -253,11 +257,14 @@ __device__ __forceinline__ void finish_tile(Sums &sums, float *own, Ahead &ahead
 #endif
         }
     }
+#if STATISTICS
+    moments.write(measured, g, start, 4, threadIdx.x % 128 / 32);
+#endif
 }
 
 // A consumer: a warpgroup multiplies and finishes every other tile of the block.
-__device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue &e, const Memory &m, float *own,
-                                        Ahead &ahead) {
+__device__ __forceinline__ void consume(TYPE *y, float2 *measured, const Boxes &g, const Epilogue &e, const Memory &m,
+                                        float *own, Ahead &ahead) {
     int group = threadIdx.x / 128 - 1;
     int steps = g.kernel[0] * g.kernel[1] * g.kernel[2] * g.chunks;
     Slot slot;
@@ -285,7 +292,7 @@ __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue 
         multiply(sums, steps, slot, m, group);
 #pragma unroll
         for (int axis = 0; axis < 4; axis++) start.at[axis] = opaque(start.at[axis]);
-        finish_tile(sums, own, ahead, y, g, e, start);
+        finish_tile(sums, own, ahead, y, measured, g, e, start);
         slot.skip(steps);
     }
 }
@@ -299,7 +306,7 @@ __device__ __forceinline__ uint4 *copy_vector(uint4 *to, const Boxes &g, const v
 
 extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma_in_turns(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y,
-                   const Boxes g, const Epilogue e) {
+                   float2 *measured, const Boxes g, const Epilogue e) {
     extern __shared__ __align__(1024) u8 shared[];
     // The ring, the weight that stays, the epilogue's operands, the strips of eight warps, the mbarriers, then the
     // vectors. The swizzle depends on address bits, so the ring and the weight begin at multiples of 1024.
@@ -345,6 +352,6 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         }
     } else {
         setmaxnreg_inc<240>();
-        consume(y, g, own, m, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4), ahead);
+        consume(y, measured, g, own, m, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4), ahead);
     }
 }

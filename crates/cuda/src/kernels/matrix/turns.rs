@@ -6,6 +6,7 @@ use super::{
     SOURCE_TURNS, bool_constant,
     boxes::{Boxes, STRIPS, TILE_BYTES},
     problem::Problem,
+    statistics::{InParts, parts_at},
 };
 use crate::{
     Chip, CudaError,
@@ -149,6 +150,8 @@ pub(super) struct InTurns {
     weight: Weight,
     room: Room,
     boxes: Boxes,
+    /// The statistics that its epilogues leave.
+    statistics: Option<InParts>,
     multiprocessors: usize,
 }
 
@@ -163,10 +166,15 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, InTurns)>
             continue;
         }
         let boxes = Boxes::of(problem, tile.rows);
+        let statistics = InParts::of(problem, &boxes, [tile.result_columns(problem), tile.rows / 64], chip);
+        if problem.statistics.is_some() && statistics.is_none() {
+            continue;
+        }
         for weight in [Weight::Resident(boxes.steps()), Weight::Ring] {
             let Some(room) = Room::of(problem, tile, weight, chip) else { continue };
             let multiprocessors = chip.multiprocessors as usize;
-            let in_turns = InTurns { problem: problem.clone(), tile, weight, room, boxes, multiprocessors };
+            let problem = problem.clone();
+            let in_turns = InTurns { problem, tile, weight, room, boxes, statistics, multiprocessors };
             if in_turns.blocks() > 0 {
                 offers.push((in_turns.expected_time(), in_turns));
             }
@@ -233,8 +241,12 @@ unsafe impl Implementation for InTurns {
         format!("wgmma {rows}x{columns} in turns{weight}")
     }
 
+    fn workspace(&self) -> usize {
+        self.statistics.map_or(0, |statistics| statistics.workspace())
+    }
+
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let InTurns { problem, tile, weight, room, boxes, .. } = self;
+        let InTurns { problem, tile, weight, room, boxes, statistics, .. } = self;
         let gated = problem.gate.is_some();
         let size_of = |vector: Option<usize>| match vector {
             Some(vector) if room.vector_bytes > 0 => problem.inputs[vector].dtype.size(),
@@ -245,6 +257,7 @@ unsafe impl Implementation for InTurns {
             .with("TYPE", type_name(problem.result.dtype))
             .with("GATED", bool_constant(gated))
             .with("SUBPIXEL", bool_constant(problem.subpixel))
+            .with("STATISTICS", bool_constant(statistics.is_some()))
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
             .with("RESIDENT_STEPS", weight.resident_steps())
@@ -258,11 +271,16 @@ unsafe impl Implementation for InTurns {
             // Values and gates are copied separately.
             boxes.map_of_b(problem, places, if gated { tile.columns / 2 } else { tile.columns }),
             places.outputs[0],
+            parts_at(*statistics, places),
             boxes.argument(problem, self.across(), 1)?,
             problem.epilogue_argument(places),
         ];
         let mut launch = Launch::new(kernel, grid(self.blocks())?, 384, arguments);
         launch.shared_bytes = room.shared_bytes(*tile, *weight) as u32;
-        Ok(vec![launch])
+        let mut launches = vec![launch];
+        if let Some(statistics) = statistics {
+            launches.extend(statistics.combination(places)?);
+        }
+        Ok(launches)
     }
 }

@@ -11,6 +11,8 @@
 // Split-K comes in two forms. Either a block leaves partial sums, which `reduce.cu` adds up (SPLIT). Or the blocks that
 // share a tile are a cluster (CLUSTER of them): each leaves its partial sums in its own shared memory, where the ring was,
 // adds up its share of the tile from all of them, and runs the epilogue of that share. Such a block has one tile.
+//
+// `partial` takes partial sums, or else the statistics of the results, if a group norm asks for them (STATISTICS).
 #include "specialisation.cuh"
 
 #include "grid.cuh"
@@ -236,14 +238,18 @@ __device__ __forceinline__ void consume(TYPE *y, float *partial, const Boxes &g,
         Sums sums;
         multiply(sums, share, slot, group, ring, full, empty);
         Start start = start_of(g, share.tile);
+        Moments<row_blocks> moments;
 #pragma unroll
         for (int i = 0; i < row_blocks; i++) {
 #if SPLIT
             write_partial(sums.of[i], partial, g, start, share.split, first_row_of(group, i));
 #else
-            write_results<row_blocks>(sums.of[i], own, y, g, e, start, first_row_of(group, i));
+            write_results<row_blocks>(sums.of[i], own, y, g, e, start, first_row_of(group, i), moments, i == 0);
 #endif
         }
+#if STATISTICS
+        moments.write(reinterpret_cast<float2 *>(partial), g, start, 4 * warpgroups, threadIdx.x / 32 - 4);
+#endif
     }
 }
 #endif

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use kinora_graph::{DType, op::Stage};
+
 use super::{
     SOURCE_WGMMA, bool_constant,
     boxes::{Boxes, STRIPS, TILE_BYTES},
     problem::Problem,
     split,
+    statistics::{InParts, parts_at},
 };
 use crate::{
     Chip, CudaError,
-    kernels::{DevicePointer, Implementation, Kernel, Launch, Places, names::type_name},
+    kernels::{Implementation, Kernel, Launch, Places, names::type_name},
     launch::{
         arguments,
         limits::{PORTABLE_CLUSTER_BLOCKS, grid},
@@ -76,6 +79,8 @@ pub(super) struct Wgmma {
     tile: Tile,
     boxes: Boxes,
     blocks: Blocks,
+    /// The statistics that its epilogues leave.
+    statistics: Option<InParts>,
     multiprocessors: usize,
 }
 
@@ -94,7 +99,10 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
     };
     for tile in TILES.into_iter().filter(fits) {
         let boxes = Boxes::of(problem, tile.rows);
-        let whole = Wgmma { problem: problem.clone(), tile, boxes, blocks: Blocks::One, multiprocessors };
+        let statistics = InParts::of(problem, &boxes, [tile.result_columns(problem), tile.rows / 128], chip)
+            .filter(|_| tile.rows * tile.columns < 128 * 256 || has_registers_for_statistics(problem));
+        let problem = problem.clone();
+        let whole = Wgmma { problem, tile, boxes, blocks: Blocks::One, statistics, multiprocessors };
         let timed = |blocks| {
             let wgmma = Wgmma { blocks, ..whole.clone() };
             (wgmma.expected_time(), wgmma)
@@ -103,11 +111,25 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
         let mut clusters: Vec<_> = whole.clusters_that_fit().map(timed).collect();
         clusters.sort_by(|(left, _), (right, _)| left.total_cmp(right));
         clusters.truncate(2);
+        if whole.problem.statistics.is_some() {
+            // Sums of a part of the depth cannot be measured.
+            offers.extend(statistics.map(|_| timed(Blocks::One)));
+            continue;
+        }
         offers.push(timed(Blocks::One));
         offers.extend(whole.split_that_fills().map(timed));
         offers.append(&mut clusters);
     }
     offers
+}
+
+/// Whether statistics fit into registers beside the most sums: with one residual in f16 they do, with more the compiler spills.
+fn has_registers_for_statistics(problem: &Problem) -> bool {
+    let blends = problem.stages.iter().any(|stage| matches!(stage, Stage::Blend { .. }));
+    match problem.epilogue().fetched_bytes(1) {
+        0 => true,
+        bytes => problem.result.dtype == DType::F16 && bytes == DType::F16.size() && !blends,
+    }
 }
 
 impl Wgmma {
@@ -206,12 +228,13 @@ unsafe impl Implementation for Wgmma {
     fn workspace(&self) -> usize {
         match self.blocks {
             Blocks::Split(splits) => split::workspace(&self.problem, splits),
-            Blocks::One | Blocks::Cluster(_) => 0,
+            Blocks::One => self.statistics.map_or(0, |statistics| statistics.workspace()),
+            Blocks::Cluster(_) => 0,
         }
     }
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let Wgmma { problem, tile, boxes, blocks, .. } = self;
+        let Wgmma { problem, tile, boxes, blocks, statistics, .. } = self;
         let split = matches!(blocks, Blocks::Split(_));
         let cluster = if let Blocks::Cluster(size) = blocks { *size } else { 1 };
         // Partial sums are finished by the second kernel.
@@ -222,6 +245,7 @@ unsafe impl Implementation for Wgmma {
             .with("GATED", bool_constant(problem.gate.is_some()))
             .with("SUBPIXEL", bool_constant(problem.subpixel))
             .with("SPLIT", bool_constant(split))
+            .with("STATISTICS", bool_constant(statistics.is_some()))
             .with("CLUSTER", cluster)
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
@@ -232,7 +256,7 @@ unsafe impl Implementation for Wgmma {
             // Values and gates are copied separately.
             boxes.map_of_b(problem, places, tile.result_columns(problem)),
             places.outputs[0],
-            if split { places.workspace } else { DevicePointer::NULL },
+            if split { places.workspace } else { parts_at(*statistics, places) },
             boxes.argument(problem, self.across(), blocks.number())?,
             finished.epilogue_argument(places),
         ];
@@ -245,6 +269,9 @@ unsafe impl Implementation for Wgmma {
         let mut launches = vec![launch];
         if let Blocks::Split(splits) = blocks {
             launches.push(split::reduction(problem, *splits, places)?);
+        }
+        if let Some(statistics) = statistics {
+            launches.extend(statistics.combination(places)?);
         }
         Ok(launches)
     }

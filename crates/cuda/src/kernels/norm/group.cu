@@ -12,7 +12,12 @@
 #include "affine.cuh"
 #include "cluster.cuh"
 #include "numbers.cuh"
-#include "reduce.cuh"
+#include "statistics.cuh"
+
+// Whether what made x has found its statistics, so that nothing is left to combine.
+#ifndef GIVEN
+#define GIVEN 0
+#endif
 
 struct Slab {
     i64 rows;
@@ -46,24 +51,6 @@ struct Moments {
         }
     }
 };
-
-// The statistics of some elements: one of them, the mean as a difference from it, the sum of squared deviations from
-// the mean (Welford's M2), and their number. They are loaded and stored as a float4.
-struct alignas(16) Part {
-    float origin, mean, squares, count;
-};
-
-// All parts that `reach` neighbours of a warp have, one each, in all of them. The first has a part; others may have a
-// part of no elements.
-template <int reach>
-__device__ __forceinline__ Part combine(Part part) {
-    const float origin = __shfl_sync(0xffffffffu, part.origin, 0, reach);
-    const float own = part.count > 0.0f ? part.origin - origin + part.mean : 0.0f;
-    const float count = neighbour_sum<reach>(part.count);
-    const float mean = neighbour_sum<reach>(__fdividef(part.count, count) * own);
-    const float difference = own - mean;
-    return {origin, mean, neighbour_sum<reach>(part.squares + part.count * difference * difference), count};
-}
 
 // Floats of shared memory that `find_groups` needs: two for each channel that a thread has, and three a channel.
 constexpr int shared_floats = 2 * VECTOR * THREADS + 3 * width;
@@ -270,8 +257,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) group_partial(Part *par
         partial[(image * (sets * GROUPS) + set * GROUPS + group) * slab.chunks + chunk] = of_block[group];
 }
 
-// Combines the statistics of all `parts` chunks of a slab, and normalises some of its rows. `slab` is cut as these
-// blocks are.
+// Combines the statistics of all `parts` chunks of a slab, or takes those that are GIVEN, and normalises some of its rows.
+// `slab` is cut as these blocks are.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     group_normalise(RESULT *y, const TYPE *x, Affine affine, const Part *partial, Slab slab, i32 parts, float epsilon,
                     float factor) {
@@ -283,6 +270,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Transform transform;
     transform.factor = factor;
     load_affine(transform.scale, transform.shift, affine, set * width + column * VECTOR);
+#if GIVEN
+    for (int group = threadIdx.x; group < GROUPS; group += THREADS) {
+        // The mean and the variance: `partial` is [slabs][groups].
+        const float2 given = reinterpret_cast<const float2 *>(partial)[image * (sets * GROUPS) + set * GROUPS + group];
+        of_groups[group] = with_factor({given.x, 0.0f, given.y, 1.0f}, epsilon);
+    }
+#else
     for (int group = threadIdx.x / 32; group < GROUPS; group += THREADS / 32) {
         const Part *of_group = partial + (image * (sets * GROUPS) + set * GROUPS + group) * parts;
         Part found = combine<32>(threadIdx.x % 32 < parts ? of_group[threadIdx.x % 32] : Part{});
@@ -293,6 +287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
         if (threadIdx.x % 32 == 0) of_groups[group] = with_factor(found, epsilon);
     }
+#endif
     __syncthreads();
     transform.follow(of_groups, column);
     const i64 first = chunk * slab.chunk_rows;

@@ -199,10 +199,13 @@ fn transfer(extents: Extents, x: &TensorType, span: usize, chip: &Chip) -> f64 {
 
 /// The plain kernel: one block a group, whatever its extents.
 pub(super) fn plain(problem: &Problem, extents: Extents, places: &Places) -> Result<Launch, CudaError> {
-    let kernel = Kernel::new(PLAIN, "group_plain").with("TYPE", type_name(problem.x.dtype));
+    let kernel = Kernel::new(PLAIN, "group_plain")
+        .with("TYPE", type_name(problem.x.dtype))
+        .with("GIVEN", u8::from(problem.norm.measured));
     let arguments = arguments![
         places.outputs[0],
         places.inputs[0],
+        problem.given(places),
         problem.affine.at(places),
         long(extents.rows),
         long(extents.channels),
@@ -360,42 +363,56 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// The cut; `None` if a row of the fewest groups that are whole vectors is longer than a block.
-    pub(super) fn cut(extents: Extents, x: &TensorType, chip: &Chip) -> Option<Chunks> {
+    /// The sets of groups that blocks may have, the widest first: none if a row of the fewest groups that are whole vectors is longer
+    /// than a block.
+    fn sets(extents: Extents, x: &TensorType) -> impl Iterator<Item = Set> {
         let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
         let least = Set::least_groups(extents, width);
-        let multiprocessors = chip.multiprocessors as usize;
-        let span = |groups: usize| groups * extents.members() * x.dtype.size();
-        // Whole rows, unless that makes the statistics a burden: a block of the second launch reads those of all chunks of its groups.
-        // Sets of fewer groups leave fewer chunks, but take a part of each row: 64 bytes of 256 cost half as much again.
-        let set = (1..=extents.groups / least)
+        (1..=extents.groups / least)
             .rev()
-            .map(|times| times * least)
-            .filter(|&groups| extents.groups.is_multiple_of(groups))
-            .filter_map(|groups| {
+            .map(move |times| times * least)
+            .filter(move |&groups| extents.groups.is_multiple_of(groups))
+            .filter_map(move |groups| {
                 let columns = groups * extents.members() / width;
                 let threads = (CHUNK_THREADS / columns).max(1) * columns;
                 let threads = threads.next_multiple_of(32);
                 Set::new(extents, width, groups, threads).filter(|set| set.threads <= MOST_THREADS)
             })
-            .reduce(|wider, set| {
-                let few_chunks = wider.count(extents) * MOST_CHUNKS >= 2 * multiprocessors;
-                let chunks = (2 * multiprocessors).div_ceil(wider.count(extents).max(1));
-                let statistics =
-                    (WRITING_BLOCKS * multiprocessors * chunks * wider.groups).saturating_mul(PART_BYTES);
-                let light = statistics.saturating_mul(LIGHT) <= extents.bytes(x);
-                if few_chunks || light || span(set.groups) < LEAST_SPAN { wider } else { set }
-            })?;
+    }
+
+    /// Rows and number of a slab's chunks, for so many blocks a multiprocessor, each with at least so many rows of a lane.
+    fn rows(extents: Extents, set: Set, chip: &Chip, blocks: usize, rows_of_lane: usize) -> [usize; 2] {
+        let wanted = (blocks * chip.multiprocessors as usize / set.count(extents).max(1)).max(1);
+        let least = set.lanes() * rows_of_lane;
+        let rows = extents.rows.div_ceil(wanted).max(least).min(extents.rows).max(1);
+        [rows, extents.rows.div_ceil(rows)]
+    }
+
+    /// The cut of a norm that is given its statistics: rows are whole if they can be.
+    pub(super) fn cut_for_writing(extents: Extents, x: &TensorType, chip: &Chip) -> Option<Chunks> {
+        let set = Chunks::sets(extents, x).next()?;
+        let written = Chunks::rows(extents, set, chip, WRITING_BLOCKS, 4);
+        Some(Chunks { set, measured: [extents.rows, 1], written })
+    }
+
+    /// The cut; `None` if a row of the fewest groups that are whole vectors is longer than a block.
+    pub(super) fn cut(extents: Extents, x: &TensorType, chip: &Chip) -> Option<Chunks> {
+        let multiprocessors = chip.multiprocessors as usize;
+        let span = |groups: usize| groups * extents.members() * x.dtype.size();
+        // Whole rows, unless that makes the statistics a burden: a block of the second launch reads those of all chunks of its groups.
+        // Sets of fewer groups leave fewer chunks, but take a part of each row: 64 bytes of 256 cost half as much again.
+        let set = Chunks::sets(extents, x).reduce(|wider, set| {
+            let few_chunks = wider.count(extents) * MOST_CHUNKS >= 2 * multiprocessors;
+            let chunks = (2 * multiprocessors).div_ceil(wider.count(extents).max(1));
+            let statistics =
+                (WRITING_BLOCKS * multiprocessors * chunks * wider.groups).saturating_mul(PART_BYTES);
+            let light = statistics.saturating_mul(LIGHT) <= extents.bytes(x);
+            if few_chunks || light || span(set.groups) < LEAST_SPAN { wider } else { set }
+        })?;
         // As many blocks as the chip holds at once measure: two a multiprocessor. More of them write, since each of
         // those starts anew when one ends.
-        let rows = |blocks: usize, rows_of_lane: usize| {
-            let wanted = (blocks * multiprocessors / set.count(extents).max(1)).max(1);
-            let least = set.lanes() * rows_of_lane;
-            let rows = extents.rows.div_ceil(wanted).max(least).min(extents.rows).max(1);
-            [rows, extents.rows.div_ceil(rows)]
-        };
-        let written = rows(WRITING_BLOCKS, 4);
-        let mut measured = rows(2, 8);
+        let written = Chunks::rows(extents, set, chip, WRITING_BLOCKS, 4);
+        let mut measured = Chunks::rows(extents, set, chip, 2, 8);
         // A few more than a warp combines at once are not worth a second turn.
         if (33..64).contains(&measured[1]) {
             measured[0] = extents.rows.div_ceil(32);
@@ -421,27 +438,37 @@ impl Chunks {
         extents: Extents,
         places: &Places,
     ) -> Result<Vec<Launch>, CudaError> {
-        let (y, x, partial) = (places.outputs[0], places.inputs[0], places.workspace);
         // The kernels count a chunk's rows in 32 bits.
-        int(self.measured[0].max(self.written[0]).saturating_mul(2), "a chunk of rows")?;
-        let kernel = |entry| self.set.kernel(entry, problem, extents).with("WHOLE", 0);
-        let threads = self.set.threads as u32;
-        let blocks = |chunks: usize| grid(self.set.count(extents).saturating_mul(chunks));
+        int(self.measured[0].saturating_mul(2), "a chunk of rows")?;
+        let kernel = self.set.kernel("group_partial", problem, extents).with("WHOLE", 0);
+        let blocks = grid(self.set.count(extents).saturating_mul(self.measured[1]))?;
+        let arguments = arguments![places.workspace, places.inputs[0], extents.slab(self.measured)];
+        let measure = Launch::new(kernel, blocks, self.set.threads as u32, arguments);
+        Ok(vec![measure, self.writing(problem, extents, places)?])
+    }
 
-        let measure = arguments![partial, x, extents.slab(self.measured)];
-        let measure = Launch::new(kernel("group_partial"), blocks(self.measured[1])?, threads, measure);
-        let write = arguments![
-            y,
-            x,
+    /// The launch that normalises, by the statistics of chunks or by those that are given.
+    pub(super) fn writing(
+        &self,
+        problem: &Problem,
+        extents: Extents,
+        places: &Places,
+    ) -> Result<Launch, CudaError> {
+        int(self.written[0].saturating_mul(2), "a chunk of rows")?;
+        let kernel = self.set.kernel("group_normalise", problem, extents).with("WHOLE", 0);
+        let given = problem.norm.measured;
+        let arguments = arguments![
+            places.outputs[0],
+            places.inputs[0],
             problem.affine.at(places),
-            partial,
+            if given { problem.given(places) } else { places.workspace },
             extents.slab(self.written),
             int(self.measured[1], "chunks")?,
             problem.norm.epsilon,
             problem.factor(),
         ];
-        let write = Launch::new(kernel("group_normalise"), blocks(self.written[1])?, threads, write);
-        Ok(vec![measure, write])
+        let blocks = grid(self.set.count(extents).saturating_mul(self.written[1]))?;
+        Ok(Launch::new(kernel.with("GIVEN", u8::from(given)), blocks, self.set.threads as u32, arguments))
     }
 }
 
@@ -462,6 +489,7 @@ mod tests {
             affine: op::Affine::None,
             activation: None,
             quantise: None,
+            measured: false,
         }
     }
 

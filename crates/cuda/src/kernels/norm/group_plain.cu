@@ -1,4 +1,5 @@
-// Group norm, one block a group, one element at a time: any extents, and no workspace.
+// Group norm, one block a group, one element at a time: any extents, and no workspace. Statistics may be GIVEN: a mean and a
+// variance for each group.
 #include "specialisation.cuh"
 #include "grid.cuh"
 #include "affine.cuh"
@@ -8,15 +9,19 @@
 constexpr int threads = 256;
 
 extern "C" __global__ void __launch_bounds__(threads)
-    group_plain(RESULT *y, const TYPE *x, Affine affine, i64 rows, i64 channels, i64 groups, float epsilon,
+    group_plain(RESULT *y, const TYPE *x, const float2 *given, Affine affine, i64 rows, i64 channels, i64 groups, float epsilon,
                 float factor_of_result) {
     wait_for_launch_before();
-    __shared__ float partial[32];
     const i64 slab = blockIdx.x / groups, group = blockIdx.x % groups;
     const i64 members = channels / groups, count = rows * members;
     const i64 start = slab * rows * channels + group * members;
-    const float total = float(count);
 
+#if GIVEN
+    const float2 of_group = given[blockIdx.x];
+    const float about = of_group.x, mean = 0.0f, factor = 1.0f / sqrtf(of_group.y + epsilon);
+#else
+    __shared__ float partial[32];
+    const float total = float(count);
     // The mean is kept as a difference from the first element: if all elements are large, it would lose digits
     // otherwise.
     const float about = to_float(x[start]);
@@ -30,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(threads)
         squares += difference * difference;
     }
     const float factor = 1.0f / sqrtf(block_sum(squares, partial) / total + epsilon);
+#endif
     // The sum above has a barrier: every thread has read the group, so the result may overwrite it.
     for (i64 i = threadIdx.x; i < count; i += threads) {
         i64 at = start + i / members * channels + i % members;

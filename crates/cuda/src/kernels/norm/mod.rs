@@ -6,7 +6,7 @@ mod rows;
 
 use kinora_graph::{
     Op, TensorType,
-    op::{BatchNorm, Norm},
+    op::{Affine, BatchNorm, Norm, NormKind, Statistics},
 };
 
 use self::{
@@ -15,7 +15,7 @@ use self::{
     rows::Share,
 };
 use super::{
-    Call, Family, Implementation, Kernel, KernelSet, Launch, Places,
+    Call, DevicePointer, Family, Implementation, Kernel, KernelSet, Launch, Places,
     pointwise::{ByElements, Elementwise},
 };
 use crate::{Chip, CudaError};
@@ -50,6 +50,16 @@ pub(super) fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> V
     }
 }
 
+/// Whether a group norm of some elements reads them twice on a chip, so that it gains if it is given their statistics.
+pub fn reads_twice(statistics: Statistics, x: &TensorType, chip: &Chip) -> bool {
+    let Statistics { groups, frames } = statistics;
+    let kind = NormKind::Group { groups, frames };
+    let norm =
+        Norm { kind, epsilon: 1.0, affine: Affine::None, activation: None, quantise: None, measured: false };
+    let ways = ways(&Problem::new(norm, &[x]), chip);
+    matches!(ways.first(), Some(Way::Chunks(..)))
+}
+
 /// Whether an op's result may lie over one of its operands. Statistics are complete, after a barrier or in another
 /// launch, before the first element is written, and then each thread reads an element before it writes it.
 fn in_place(op: &Op, operand: usize) -> bool {
@@ -66,12 +76,19 @@ struct Problem {
 
 impl Problem {
     fn new(norm: Norm, inputs: &[&TensorType]) -> Problem {
-        Problem { norm, x: inputs[0].clone(), affine: AffineTypes::of(&inputs[1..]) }
+        let (learned, _) = norm.operands(inputs);
+        Problem { norm, x: inputs[0].clone(), affine: AffineTypes::of(learned) }
     }
 
     /// A kernel with what every norm is specialised with.
     fn specialise(&self, kernel: Kernel) -> Kernel {
         self.affine.specialise(kernel, &self.norm, &self.x)
+    }
+
+    /// Where the statistics lie, if they are given: after all other operands.
+    fn given(&self, places: &Places) -> DevicePointer {
+        let given = self.norm.measured.then(|| places.inputs.last().copied()).flatten();
+        given.unwrap_or_default()
     }
 
     /// What a result in e4m3 is multiplied by.
@@ -93,12 +110,18 @@ enum Way {
     Whole(Extents, Whole),
     /// Statistics of chunks in one launch, all else in another.
     Chunks(Extents, Chunks),
+    /// Chunks of rows, if the statistics are given.
+    Given(Extents, Chunks),
 }
 
 /// The ways that a norm can take, the one to choose first.
 fn ways(problem: &Problem, chip: &Chip) -> Vec<Way> {
     let x = &problem.x;
     let Some(extents) = Extents::of(&problem.norm, x) else { return vec![Way::Rows(Share::of(x, false))] };
+    if problem.norm.measured {
+        let chunks = Chunks::cut_for_writing(extents, x, chip);
+        return vec![chunks.map_or(Way::PlainGroups(extents), |chunks| Way::Given(extents, chunks))];
+    }
     let whole = Whole::cuts(extents, x, chip);
     let chunks = Chunks::cut(extents, x, chip);
     let chunks_first = whole.first().zip(chunks).is_some_and(|(whole, chunks)| {
@@ -133,6 +156,7 @@ unsafe impl Implementation for Normalisation {
             Way::Rows(_) => "norm-rows".to_owned(),
             Way::Whole(_, whole) => whole.name(),
             Way::Chunks(..) => "norm-chunks".to_owned(),
+            Way::Given(..) => "norm-given".to_owned(),
         }
     }
 
@@ -148,6 +172,7 @@ unsafe impl Implementation for Normalisation {
             Way::PlainGroups(extents) => Ok(vec![group::plain(problem, extents, places)?]),
             Way::Whole(extents, whole) => Ok(vec![whole.launch(problem, extents, places)?]),
             Way::Chunks(extents, chunks) => chunks.launches(problem, extents, places),
+            Way::Given(extents, chunks) => Ok(vec![chunks.writing(problem, extents, places)?]),
         }
     }
 }
@@ -174,16 +199,20 @@ unsafe impl Implementation for Softmax {
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::{
-        DType,
-        op::{self, Activation, NormKind},
-    };
+    use kinora_graph::{DType, op::Activation};
 
-    use super::{affine::Affine, *};
+    use super::*;
     use crate::kernels::testing;
 
-    fn norm(kind: NormKind, affine: op::Affine) -> Norm {
-        Norm { kind, epsilon: 1e-5, affine, activation: Some(Activation::Silu), quantise: None }
+    fn norm(kind: NormKind, affine: Affine) -> Norm {
+        Norm {
+            kind,
+            epsilon: 1e-5,
+            affine,
+            activation: Some(Activation::Silu),
+            quantise: None,
+            measured: false,
+        }
     }
 
     #[test]
@@ -197,11 +226,11 @@ mod tests {
                 NormKind::Group { groups: 1, frames: 2 },
                 NormKind::Group { groups: channels, frames: 1 },
             ] {
-                let op = Op::Norm(norm(kind, op::Affine::ScaleShift));
+                let op = Op::Norm(norm(kind, Affine::ScaleShift));
                 let launches = testing::launches(implementations, &op, &[&x, &vector, &vector]).unwrap();
-                let affine = Affine { scale: testing::place(1), shift: testing::place(2) }.into();
+                let affine = affine::Affine { scale: testing::place(1), shift: testing::place(2) }.into();
                 assert!(launches.last().unwrap().arguments.contains(&affine), "{kind:?}");
-                let op = Op::Norm(norm(kind, op::Affine::None));
+                let op = Op::Norm(norm(kind, Affine::None));
                 testing::launches(implementations, &op, &[&x]).unwrap();
             }
             testing::launches(implementations, &Op::Softmax, &[&x]).unwrap();
@@ -213,7 +242,7 @@ mod tests {
     #[test]
     fn large_groups_are_measured_in_chunks_first() {
         let x = TensorType::new(DType::F16, [28, 72, 128, 320]);
-        let norm = norm(NormKind::Group { groups: 32, frames: 14 }, op::Affine::None);
+        let norm = norm(NormKind::Group { groups: 32, frames: 14 }, Affine::None);
         let launches = testing::launches(implementations, &Op::Norm(norm), &[&x]).unwrap();
         assert_eq!(launches.len(), 2);
         assert_eq!(launches[1].arguments[0], testing::place(1).into());

@@ -177,6 +177,7 @@ fn prologues_and_epilogues() {
         affine: Affine::Scale,
         activation: None,
         quantise: None,
+        measured: false,
     };
     let prologue = Op::Linear(Linear { prologue: Some(norm), ..Linear::default() });
     let stage = |stage| Op::Linear(Linear { epilogue: vec![stage], ..Linear::default() });
@@ -407,6 +408,7 @@ fn quantised_products() {
                     affine: Affine::None,
                     activation: None,
                     quantise: None,
+                    measured: false,
                 });
             }),
             "e4m3[3,4] e4m3[6,4] f32[6]",
@@ -426,6 +428,7 @@ fn numbers_in_8_bits() {
             affine: Affine::None,
             activation: None,
             quantise,
+            measured: false,
         })
     };
     accept(&[

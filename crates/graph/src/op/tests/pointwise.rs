@@ -6,8 +6,9 @@ const MAX: usize = usize::MAX;
 
 #[test]
 fn norms() {
-    let norm =
-        |kind, epsilon, affine| Op::Norm(Norm { kind, epsilon, affine, activation: None, quantise: None });
+    let norm = |kind, epsilon, affine| {
+        Op::Norm(Norm { kind, epsilon, affine, activation: None, quantise: None, measured: false })
+    };
     let layer = |affine| norm(NormKind::Layer, 1e-5, affine);
     let group = |groups, frames| norm(NormKind::Group { groups, frames }, 1e-5, Affine::None);
     accept(&[

@@ -70,7 +70,12 @@ impl Choices {
             affine: self.of(&[Affine::None, Affine::Scale, Affine::ScaleShift]),
             activation: self.activation(),
             quantise: self.of(&[None, None, Some(2.0)]),
+            measured: self.of(&[false, false, true]),
         }
+    }
+
+    fn statistics(&mut self) -> Option<Statistics> {
+        self.flag().then(|| Statistics { groups: self.of(&EXTENTS), frames: self.of(&EXTENTS) })
     }
 
     fn affine_operands(&mut self, norm: &Norm, channels: usize) -> Vec<TensorType> {
@@ -141,6 +146,7 @@ impl Choices {
                 bias,
                 prologue,
                 epilogue,
+                statistics: self.statistics(),
             }),
             operands,
         )
@@ -161,7 +167,8 @@ impl Choices {
         );
         let (epilogue, more) = self.epilogue(&[rows, if gate.is_some() { out / 2 } else { out }]);
         operands.extend(more);
-        (Op::Linear(Linear { quantised, bias, gate, prologue, epilogue }), operands)
+        let statistics = self.statistics();
+        (Op::Linear(Linear { quantised, bias, gate, prologue, epilogue, statistics }), operands)
     }
 
     fn attention(&mut self) -> (Op, Vec<TensorType>) {
@@ -263,8 +270,17 @@ impl Choices {
             }
             3 => {
                 let norm = self.norm();
-                let operands = self.affine_operands(&norm, b);
-                (Op::Norm(norm), [vec![self.ty(&[a, b])], operands].concat())
+                let mut operands = vec![self.ty(&[a, b])];
+                operands.extend(self.affine_operands(&norm, b));
+                if norm.measured {
+                    let [slabs, groups] = match norm.kind {
+                        NormKind::Group { groups, frames } => [a.checked_div(frames).unwrap_or(0), groups],
+                        NormKind::Layer | NormKind::Rms => [a, 1],
+                    };
+                    let [slabs, groups, two] = [self.near(slabs), self.near(groups), self.near(2)];
+                    operands.push(TensorType::new(DType::F32, [slabs, groups, two]));
+                }
+                (Op::Norm(norm), operands)
             }
             4 => {
                 let op = BatchNorm { epsilon: self.of(&NUMBERS) };
