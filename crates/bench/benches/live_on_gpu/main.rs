@@ -8,6 +8,8 @@
 //! prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a failure. `kinora bench live` measures the same networks
 //! in turns with PyTorch.
 
+#[path = "../support/fp8.rs"]
+mod fp8;
 #[path = "../support/layers.rs"]
 mod layers;
 #[path = "../support/tuner.rs"]
@@ -15,29 +17,24 @@ mod tuner;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
+use fp8::{compared, measured_activations, run_once};
 use kinora::{
     image_to_video::Precision,
     runtime::{KernelSet, Tuning},
 };
 use kinora_bench::{
-    BenchError, CommandLine, Distance, Filter,
-    cases::{LiveNetworks, inputs_by_name},
-    exit_code, gpu_if_any, median, percentile, write_json,
+    BenchError, CommandLine, Filter, cases::LiveNetworks, exit_code, gpu_if_any, median, percentile,
+    write_json,
 };
-use kinora_cuda::{Architecture, CudaOptions, LoadOptions, Planned, Program, driver::Device, tuning::Tuner};
-use kinora_graph::{
-    DType, Graph, Phase,
-    calibration::{Largest, measured, record},
-};
+use kinora_cuda::{CudaOptions, Planned, driver::Device, tuning::Tuner};
+use kinora_graph::{Graph, Phase, calibration::Largest};
 use kinora_models::{
     networks::{
         frame::{Start, UNET},
         vae::Pixels,
     },
     presets::ImagePreset,
-    synthetic::Synthetic,
 };
-use kinora_runtime::Tensors;
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -105,46 +102,11 @@ fn options(device: &Device, arguments: &Arguments) -> CudaOptions {
     }
 }
 
-/// A network that has run once, and its results.
-fn run_once(device: &Device, planned: Planned) -> Result<(Program, Tensors), Failure> {
-    let mut program = planned.load_with(device, &Synthetic, &LoadOptions::default())?;
-    program.run_clip(&inputs_by_name(program.graph(), Phase::Clip)?)?;
-    let results = program.run_step(&inputs_by_name(program.graph(), Phase::Step)?)?;
-    Ok((program, results))
-}
-
 /// How large the activations of the UNet are in a frame of one step in f16.
-fn measured_activations(device: &Device, arguments: &Arguments) -> Result<Arc<Largest>, Failure> {
-    if device.info().architecture() < Architecture::ADA {
-        return Err("fp8 takes a GPU of the Ada generation or later".into());
-    }
-    let graph = arguments.networks()?.frame(1, Start::Picture)?;
+fn largest_of_unet(device: &Device, arguments: &Arguments) -> Result<Arc<Largest>, Failure> {
+    let frame = arguments.networks()?.frame(1, Start::Picture)?;
     let of_unet = |weight: &str| weight.split_once('.').is_some_and(|(network, _)| network == UNET);
-    let (graph, measurements) = measured(&graph, of_unet)?;
-    let (_, results) = run_once(device, Planned::new(&graph, &options(device, arguments))?)?;
-    let mut largest = Largest::new();
-    record(&mut largest, &measurements, |name| results.get(name).cloned());
-    Ok(Arc::new(largest))
-}
-
-/// How far the results in fp8 are from those in f16: the relative RMS of numbers, and the PSNR of bytes.
-fn compared(results: &Tensors, f16: &Tensors) -> Value {
-    let mut comparison = serde_json::Map::new();
-    for (name, result) in results {
-        let Some(expected) = f16.get(name) else { continue };
-        let (result, expected) = (result.to_f32(), expected.to_f32());
-        let Distance { relative_rms, .. } = Distance::between(&result, &expected);
-        let squares = result.iter().zip(&expected).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
-        let psnr = -10.0 * (squares / result.len() as f64 / 255.0_f64.powi(2)).log10();
-        if f16[name].dtype() == DType::U8 {
-            println!("    {name}: {psnr:.1} dB from f16");
-            comparison.insert(name.clone(), json!({"psnr_db": psnr}));
-        } else {
-            println!("    {name}: {relative_rms:.2e} relative RMS from f16");
-            comparison.insert(name.clone(), json!({"relative_rms": relative_rms}));
-        }
-    }
-    Value::Object(comparison)
+    measured_activations(device, &frame, &options(device, arguments), of_unet)
 }
 
 fn measure(
@@ -198,7 +160,7 @@ fn run() -> Result<(), Failure> {
     let Arguments { height, width, precision, tuning, .. } = &arguments;
     println!("{}, {width}×{height}, {precision}, tuning {tuning}", info.name);
     let largest = match precision {
-        Precision::Fp8 => Some(measured_activations(&device, &arguments)?),
+        Precision::Fp8 => Some(largest_of_unet(&device, &arguments)?),
         _ => None,
     };
     let tuner = tuner::open(arguments.tuning, &device)?;
