@@ -1,6 +1,8 @@
 //! Live video in 8 bits: a model is measured before its first frame, and what was measured holds for every other one.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
+mod support;
+
 use std::{
     fs,
     ops::ControlFlow,
@@ -17,9 +19,8 @@ use kinora::{
     image_to_video::{GenerateError, Precision, Stage},
     live::{Guidance, LiveConfigs, LiveEstimate, Stream, estimate_live},
     quantisation::QuantisationError,
-    runtime::{Backend, KernelSet, PlannedNetwork, RunError},
+    runtime::KernelSet,
 };
-use kinora_graph::Graph;
 use kinora_models::{lora::Lora, synthetic::SyntheticImageModel};
 use tempfile::TempDir;
 
@@ -250,25 +251,11 @@ fn a_damaged_file_is_named() {
     first_frame(&case.live(Precision::F16), &settings(&case.live(Precision::F16)));
 }
 
-/// A device that multiplies in 16 bits at least.
-#[derive(Debug)]
-struct Older;
-
-impl Backend for Older {
-    fn describe(&self) -> String {
-        "an older card".to_owned()
-    }
-
-    fn plan(&self, _: &Graph, _: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
-        Err(RunError::Internal("nothing is planned".to_owned()))
-    }
-}
-
 #[test]
 fn what_cannot_multiply_in_8_bits_is_refused() {
     let case = Case::new("live");
     let options = LoadOptions::default().precision(Precision::Fp8);
-    let error = Live::on(Arc::new(Older), case.model(), options.clone()).unwrap_err();
+    let error = Live::on(Arc::new(support::Older), case.model(), options.clone()).unwrap_err();
     assert!(error.to_string().starts_with("an older card cannot multiply in fp8"), "{error}");
     let error = Live::new(case.model(), options.kernels(KernelSet::Baseline)).unwrap_err().to_string();
     assert!(error.contains("the baseline kernels multiply in 16 or 32 bits"), "{error}");

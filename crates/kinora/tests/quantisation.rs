@@ -1,6 +1,8 @@
 //! Products in 8 bits: what a first clip measures is kept beside the model, and used by those that follow.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::{fs, path::Path, sync::Arc};
 
 use kinora::{
@@ -9,9 +11,8 @@ use kinora::{
         Configs, Estimate, GenerateError, LoadOptions, Precision, Settings, Stage, estimate_configs,
     },
     quantisation::QuantisationError,
-    runtime::{Backend, KernelSet, PlannedNetwork, RunError},
+    runtime::KernelSet,
 };
-use kinora_graph::Graph;
 use kinora_models::synthetic::SyntheticModel;
 
 struct Case {
@@ -114,25 +115,11 @@ fn a_damaged_file_is_named() {
     case.clip(Precision::F16).unwrap();
 }
 
-/// A device that multiplies in 16 bits at least.
-#[derive(Debug)]
-struct Older;
-
-impl Backend for Older {
-    fn describe(&self) -> String {
-        "an older card".to_owned()
-    }
-
-    fn plan(&self, _: &Graph, _: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
-        Err(RunError::Internal("nothing is planned".to_owned()))
-    }
-}
-
 #[test]
 fn a_device_that_cannot_refuses() {
     let case = Case::new();
     let options = LoadOptions::default().precision(Precision::Fp8);
-    let error = ImageToVideo::on(Arc::new(Older), case.model(), options).unwrap_err();
+    let error = ImageToVideo::on(Arc::new(support::Older), case.model(), options).unwrap_err();
     assert!(error.to_string().starts_with("an older card cannot multiply in fp8"), "{error}");
 }
 

@@ -6,7 +6,7 @@ use kinora_runtime::{Backend, PlannedNetwork};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
-use crate::quantisation::{ByShape, check_products};
+use crate::quantisation::{check_device, check_products};
 
 /// What a network needs, according to its plan for this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -163,7 +163,9 @@ pub(crate) fn estimate_on(
     precision: Precision,
     backend: &dyn Backend,
 ) -> Result<Estimate, GenerateError> {
-    let backend = &ByShape::new(backend, precision)?;
+    if precision == Precision::Fp8 {
+        check_device(backend)?;
+    }
     let plans = Request { configs, settings, precision, backend, photo: [0; 2] }.plan(None)?;
     if precision == Precision::Fp8 {
         check_products(plans.unet.whole.graph())?;

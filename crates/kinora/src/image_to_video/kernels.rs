@@ -10,10 +10,7 @@ use super::{
     estimate::estimate_on,
     plans::{Built, Request},
 };
-use crate::{
-    device::OpenDeviceError,
-    quantisation::{Denoiser, by_shape},
-};
+use crate::{device::OpenDeviceError, quantisation::Denoiser};
 
 /// The kernels that a clip runs on any GPU of a generation, each once: what a bundle for it has to contain. In
 /// [`Precision::Fp8`] also those that measure the model.
@@ -26,17 +23,17 @@ pub fn clip_kernels(
     precision: Precision,
     architecture: Architecture,
 ) -> Result<Vec<Kernel>, GenerateError> {
-    let graphs = |settings: &Settings| -> Result<Vec<Graph>, GenerateError> {
+    let graphs = |settings: &Settings, precision| -> Result<Vec<Graph>, GenerateError> {
         let built = clip_networks(configs, settings, precision)?;
         Ok(built.into_iter().map(|network| network.graph).collect())
     };
-    let mut built = graphs(settings)?;
+    let mut built = graphs(settings, precision)?;
     if precision == Precision::Fp8 {
         estimate_on(configs, settings, precision, &chip(architecture))?;
         // It is measured in whole steps.
-        let measured = graphs(&settings.clone().cache(1))?;
+        let measured = graphs(&settings.clone().cache(1), Precision::F16)?;
         let measured = measured.iter().filter_map(measured_graph).collect::<Result<Vec<_>, _>>();
-        built = built.into_iter().map(by_shape).chain(measured.map_err(device_error)?).collect();
+        built.extend(measured.map_err(device_error)?);
     }
     kernels_of(built, architecture)
 }
@@ -91,11 +88,11 @@ mod tests {
     #[test]
     fn most_products_of_a_step_are_done_in_8_bits() {
         let configs = Configs::svd();
-        let networks = clip_networks(&configs, &Settings::for_configs(&configs), Precision::F16).unwrap();
+        let networks = clip_networks(&configs, &Settings::for_configs(&configs), Precision::Fp8).unwrap();
         let step = networks.into_iter().find(|network| network.stage == Stage::Denoise).unwrap();
-        let graph = by_shape(step.graph);
-        let products = [Architecture::AMPERE, Architecture::ADA, Architecture::HOPPER]
-            .map(|architecture| chip(architecture).plan(&graph, None).unwrap().graph().quantised_products());
+        let products = [Architecture::AMPERE, Architecture::ADA, Architecture::HOPPER].map(|architecture| {
+            chip(architecture).plan(&step.graph, None).unwrap().graph().quantised_products()
+        });
         // Hopper leaves the three convolutions of stride 2.
         assert_eq!(products, [0, 300, 297]);
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     image_to_video::{GenerateError, PartEstimate, Precision, Stage},
-    quantisation::{ByShape, check_products},
+    quantisation::{by_shape, check_device, check_products},
 };
 
 /// What a stream of live video costs.
@@ -97,7 +97,9 @@ pub(crate) fn estimate_live_on(
     precision: Precision,
     backend: &dyn Backend,
 ) -> Result<LiveEstimate, GenerateError> {
-    let backend = &ByShape::new(backend, precision)?;
+    if precision == Precision::Fp8 {
+        check_device(backend)?;
+    }
     Request { configs, settings, precision, backend, unet: None, input: None }.estimate()
 }
 
@@ -148,9 +150,10 @@ impl Request<'_> {
         let shape = schedule.map(|schedule| Shape::new(configs, settings, &schedule, Start::Picture, input));
         let Some(shape) = shape else { return Ok(None) };
         let graph = shape.graph(configs, precision)?;
-        Ok(Some(match unet {
+        let graph = match unet {
             Some(unet) => unet.attach(&graph, UNET)?,
             None => graph,
-        }))
+        };
+        Ok(Some(by_shape(precision, graph)))
     }
 }

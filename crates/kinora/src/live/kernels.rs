@@ -12,10 +12,7 @@ use super::{
 };
 #[cfg(feature = "simulator")]
 use crate::image_to_video::Built;
-use crate::{
-    image_to_video::{GenerateError, Precision, chip, device_error, kernels_of, measured_graph},
-    quantisation::by_shape,
-};
+use crate::image_to_video::{GenerateError, Precision, chip, device_error, kernels_of, measured_graph};
 
 /// The kernels that a stream runs on any GPU of a generation, each once: what a bundle for it has to contain, if no LoRA is turned
 /// while it runs. Among them are those that fit frames of usual sizes; for a size that needs another the host does it. In
@@ -35,7 +32,6 @@ pub fn live_kernels(
     let mut graphs: Vec<Graph> = request.graphs()?.into_iter().map(|(_, _, graph)| graph).collect();
     if precision == Precision::Fp8 {
         estimate_live_on(configs, settings, precision, &chip(architecture))?;
-        graphs = graphs.into_iter().map(by_shape).collect();
         graphs
             .extend(measured_graph(&measuring::graph(configs, settings)?).transpose().map_err(device_error)?);
     }
@@ -158,7 +154,7 @@ mod tests {
         let settings = &LiveSettings::for_configs(configs).width(512).height(512);
         let backend = &chip(architecture);
         let request = Request { configs, settings, precision: Precision::Fp8, backend, unet, input: None };
-        let graph = by_shape(request.frame().unwrap().unwrap());
+        let graph = request.frame().unwrap().unwrap();
         backend.plan(&graph, None).unwrap().graph().quantised_products()
     }
 

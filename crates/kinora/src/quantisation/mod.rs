@@ -10,12 +10,11 @@
 //! room for activations two to four times as large as those that were measured; what is larger still becomes the largest number of
 //! e4m3.
 
-mod by_shape;
 mod calibrating;
 mod file;
 mod quantising;
 
-use std::{collections::BTreeMap, io, path::PathBuf};
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
 
 use kinora_graph::{
     Graph, GraphError,
@@ -24,7 +23,7 @@ use kinora_graph::{
 use kinora_models::networks::frame::UNET;
 use kinora_runtime::Backend;
 
-pub(crate) use by_shape::{ByShape, by_shape};
+use crate::image_to_video::Precision;
 pub(crate) use calibrating::Calibrating;
 pub(crate) use quantising::Quantising;
 
@@ -61,6 +60,14 @@ impl Denoiser {
     pub fn measured(self, graph: &Graph) -> Result<(Graph, Vec<Measurement>), GraphError> {
         calibration::measured(graph, |weight| self.has(weight))
     }
+}
+
+/// A graph as it is planned in a precision. In fp8 it multiplies in 8 bits what it would if it were measured: a [`Quantising`] backend
+/// then puts in what was.
+pub(crate) fn by_shape(precision: Precision, graph: Graph) -> Graph {
+    let Some(denoiser) = Denoiser::of(&graph).filter(|_| precision == Precision::Fp8) else { return graph };
+    let largest = calibration::assumed(&graph, |weight| denoiser.has(weight));
+    graph.calibrated(Arc::new(largest))
 }
 
 /// Refuses a device that cannot multiply in 8 bits.

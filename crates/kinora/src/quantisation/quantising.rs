@@ -11,10 +11,10 @@ use kinora_models::{folder::ModelFolder, weights::Weights};
 use kinora_profile::Ceilings;
 use kinora_runtime::{Backend, PlannedNetwork, RunError};
 
-use super::{Denoiser, Networks, QuantisationError, by_shape, check_device, file};
+use super::{Denoiser, Networks, QuantisationError, check_device, file};
 
-/// Another backend, whose graphs say what was measured of their activations. Until that is known it plans them by shape, for estimates
-/// alone.
+/// Another backend, whose graphs say what was measured of their activations. Until that is known it plans them as they are, for
+/// estimates alone.
 #[derive(Debug)]
 pub(crate) struct Quantising {
     inner: Arc<dyn Backend>,
@@ -96,13 +96,9 @@ impl Backend for Quantising {
 
     fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
         let Some(denoiser) = Denoiser::of(graph) else { return self.inner.plan(graph, budget) };
-        let graph = match &*self.networks.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => by_shape(graph.clone()),
-            Some(networks) => match networks.get(denoiser.name) {
-                Some(largest) => graph.clone().calibrated(largest.clone()),
-                None => graph.clone(),
-            },
-        };
-        self.inner.plan(&graph, budget)
+        let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(networks) = networks else { return self.inner.plan(graph, budget) };
+        let largest = networks.get(denoiser.name).cloned().unwrap_or_default();
+        self.inner.plan(&graph.clone().calibrated(largest), budget)
     }
 }
