@@ -319,6 +319,16 @@ fn norms(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize,
     cases.push((Op::BatchNorm(BatchNorm { epsilon: 1e-3 }), inputs));
 }
 
+/// Filters of more vectors than a block has threads, of several widths.
+fn long_filters(o: &mut Operands, cases: &mut Vec<Case>) {
+    for shape in [&[4, 1, 3, 3, 264][..], &[2, 2052], &[2, 1030], &[2, 515]] {
+        for blocks in [1, 2] {
+            let filters = Quantise::Filters { blocks, activation: 0.5 };
+            cases.push((Op::Quantise(filters), vec![o.x(shape)]));
+        }
+    }
+}
+
 fn elements(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
     let shape = [images, height, width, channels];
     for activation in Activation::ALL {
@@ -495,7 +505,8 @@ impl Family {
             Family::Products => deep_products(&mut operands, &mut cases),
             Family::Attention => attention::long(&mut operands, &mut cases),
             Family::AttentionBackward => attention::long_backward(&mut operands, &mut cases),
-            Family::Norms | Family::Elements | Family::Moves => {}
+            Family::Elements => long_filters(&mut operands, &mut cases),
+            Family::Norms | Family::Moves => {}
         }
         // Some combinations are not valid, such as a window larger than its image.
         cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());

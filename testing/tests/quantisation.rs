@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kinora_cpu::{CpuTarget, Options, Program, reference};
 use kinora_graph::{
     DType, Graph, GraphBuilder, Op, Phase, Tensor, TensorType,
-    calibration::{Largest, measured},
+    calibration::{Largest, measured, record},
     op::{Activation, Conv, Gate, NormKind},
     passes::optimise,
 };
@@ -66,15 +66,50 @@ fn numbers(graph: &Graph) -> (Tensors, Tensors) {
 
 /// What the reference measures of a graph's activations.
 fn largest(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Largest {
-    let (measuring, measurements) = measured(graph).unwrap();
+    let (measuring, measurements) = measured(graph, |_| true).unwrap();
     let results = reference::evaluate(&measuring, parameters, inputs).unwrap();
     let mut largest = Largest::new();
-    for measurement in measurements {
-        let sizes = results[&measurement.output].to_f32();
-        let known = largest.entry(measurement.weight).or_insert(0.0);
-        *known = sizes.into_iter().fold(*known, f32::max);
-    }
+    record(&mut largest, &measurements, |name| results.get(name).cloned());
     largest
+}
+
+/// Of any number of rows, in images or not, wherever the largest number is, and of either sign.
+#[test]
+fn the_largest_number_of_an_activation_is_found() {
+    for shape in [&[1, 8][..], &[37, 8], &[64, 8], &[2, 33, 8], &[3, 7, 11, 8], &[2, 1009, 8]] {
+        let mut g = GraphBuilder::new("g");
+        let x = g.input("x", TensorType::new(DType::F16, shape), Phase::Step).unwrap();
+        let weight = g.parameter("w", TensorType::new(DType::F16, [4, 8])).unwrap();
+        let y = g.linear("y", x, weight, None).unwrap();
+        g.output("y", y).unwrap();
+        let graph = g.finish();
+        let (parameters, inputs) = numbers(&graph);
+        let values = inputs["x"].to_f32();
+        let expected = values.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+        assert_eq!(largest(&graph, &parameters, &inputs), [("w".to_owned(), expected)].into(), "{shape:?}");
+        for place in [0, values.len() / 2, values.len() - 1] {
+            for size in [9.5, -9.5] {
+                let mut values = values.clone();
+                values[place] = size;
+                let x = Tensor::from_f32(DType::F16, shape, &values).unwrap();
+                let inputs = [("x".to_owned(), x)].into();
+                assert_eq!(largest(&graph, &parameters, &inputs)["w"], 9.5, "{shape:?}, {place}, {size}");
+            }
+        }
+    }
+}
+
+/// An activation far beyond what was measured becomes the largest number of e4m3, and no NaN.
+#[test]
+fn what_is_larger_than_was_measured_saturates() {
+    let graph = block();
+    let (parameters, inputs) = numbers(&graph);
+    let sizes = largest(&graph, &parameters, &inputs);
+    let small = sizes.into_iter().map(|(name, size)| (name, size / 4096.0)).collect();
+    let calibrated = graph.calibrated(Arc::new(small));
+    assert!(optimise(&calibrated, &CpuTarget::default()).unwrap().quantised_products() > 0);
+    let mut program = Program::new(&calibrated, &parameters, Options::default()).unwrap();
+    assert_eq!(program.run(&inputs).unwrap()["y"].first_non_finite(), None);
 }
 
 #[test]

@@ -268,6 +268,12 @@ fn a_published_model_of_live_video_needs_no_weights() {
     let frame = |info: &serde_json::Value| info["estimate"]["flops_per_frame"].as_f64().unwrap();
     // Two steps of 15/16 of the pixels; the autoencoder runs once.
     assert!((1.5..1.8).contains(&(frame(&two) / frame(&one))), "{} {}", frame(&two), frame(&one));
+    let fp8 = run(&[&words[..5], &["fp8", "--json"]].concat()).json();
+    assert_eq!(fp8["precision"], "fp8");
+    let weights = |info: &serde_json::Value| info["estimate"]["parts"][1]["weight_bytes"].as_f64().unwrap();
+    // Nearly all of the UNet's are a byte each instead of two.
+    assert!((0.5..0.6).contains(&(weights(&fp8) / weights(&one))), "{} {}", weights(&fp8), weights(&one));
+    assert_eq!(fp8["sizes"].as_array().unwrap().len(), one["sizes"].as_array().unwrap().len());
 }
 
 /// The arithmetic of the README's live frame, 1.02 TFLOP, at the share of 989 TFLOP/s that an H200 reached: 4.03 ms.

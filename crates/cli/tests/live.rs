@@ -361,6 +361,35 @@ fn a_prompt_becomes_a_picture() {
     assert_eq!(other.status.code(), Some(2));
 }
 
+/// The first frame in 8 bits waits until the model is measured; what was measured is kept for pictures and later runs.
+#[test]
+fn a_video_and_a_picture_are_drawn_in_8_bits() {
+    let folder = folder(2);
+    let at = folder.path();
+    let draw = |name: &str, more: &[&str]| {
+        let words = ["live", "in.y4m", "-o", name, "--prompt", "a harbour", "--seed", "7", "--size", "64x64"];
+        let output = succeed(at, &[&words[..], more].concat());
+        (fs::read(at.join(name)).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let fp8 = ["--precision", "fp8", "--verbose"];
+    let (f16, _) = draw("f16.y4m", &["--precision", "f16"]);
+    let file = at.join("model/fp8.json");
+    assert!(!file.exists());
+    let (first, said) = draw("first.y4m", &fp8);
+    assert!(said.contains("measuring activations"), "{said}");
+    let known = fs::read(&file).unwrap();
+    let (second, said) = draw("second.y4m", &fp8);
+    assert!(!said.contains("measuring activations"), "{said}");
+    assert!(first == second && first != f16);
+    succeed(at, &["image", "--prompt", "a harbour", "-o", "picture.png", "--precision", "fp8"]);
+    assert_eq!(fs::read(&file).unwrap(), known);
+    fs::write(&file, "{}").unwrap();
+    let failed = run(at, &["image", "--prompt", "a harbour", "-o", "other.png", "--precision", "fp8"]);
+    assert_eq!(failed.status.code(), Some(1));
+    let said = stderr(&failed);
+    assert!(said.contains("fp8.json: missing field") && said.contains("remove it"), "{said}");
+}
+
 #[test]
 fn a_prompt_becomes_a_video() {
     let folder = folder(1);

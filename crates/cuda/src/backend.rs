@@ -164,7 +164,7 @@ impl ChipBackend {
 
 impl Backend for ChipBackend {
     fn describe(&self) -> String {
-        format!("a GPU of {}, for plans alone", self.chip.architecture)
+        format!("a GPU of {}", self.chip.architecture)
     }
 
     fn multiplies_e4m3(&self) -> bool {

@@ -1,17 +1,19 @@
 //! Products in 8 bits: what a first clip measures is kept beside the model, and used by those that follow.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::{fs, path::Path, sync::Arc};
 
 use kinora::{
-    Clip, Device, ImageToVideo, Live, LiveModel, ModelFolder, RgbImage,
-    image_to_video::{Configs, GenerateError, LoadOptions, Precision, Settings, Stage, estimate_configs},
-    live::{LiveConfigs, LiveSettings, estimate_live},
+    Clip, Device, ImageToVideo, ModelFolder, RgbImage,
+    image_to_video::{
+        Configs, Estimate, GenerateError, LoadOptions, Precision, Settings, Stage, estimate_configs,
+    },
     quantisation::QuantisationError,
-    runtime::{Backend, KernelSet, PlannedNetwork, RunError},
+    runtime::KernelSet,
 };
-use kinora_graph::Graph;
-use kinora_models::synthetic::{SyntheticImageModel, SyntheticModel};
+use kinora_models::synthetic::SyntheticModel;
 
 struct Case {
     folder: tempfile::TempDir,
@@ -113,46 +115,22 @@ fn a_damaged_file_is_named() {
     case.clip(Precision::F16).unwrap();
 }
 
-/// A device that multiplies in 16 bits at least.
-#[derive(Debug)]
-struct Older;
-
-impl Backend for Older {
-    fn describe(&self) -> String {
-        "an older card".to_owned()
-    }
-
-    fn plan(&self, _: &Graph, _: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
-        Err(RunError::Internal("nothing is planned".to_owned()))
-    }
-}
-
 #[test]
 fn a_device_that_cannot_refuses() {
     let case = Case::new();
     let options = LoadOptions::default().precision(Precision::Fp8);
-    let error = ImageToVideo::on(Arc::new(Older), case.model(), options).unwrap_err();
+    let error = ImageToVideo::on(Arc::new(support::Older), case.model(), options).unwrap_err();
     assert!(error.to_string().starts_with("an older card cannot multiply in fp8"), "{error}");
 }
 
 #[test]
-fn live_video_refuses() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model");
-    SyntheticImageModel::preset("live").unwrap().write(&path).unwrap();
-    let model = LiveModel::new(ModelFolder::open(&path).unwrap());
-    let options = LoadOptions::default().device(Device::Cpu).precision(Precision::Fp8);
-    let said = "precision is fp8, but live video multiplies in 16 or 32 bits: ask for f16";
-    assert_eq!(Live::new(model, options).unwrap_err().to_string(), said);
-    let configs = LiveConfigs::preset("sd-turbo").unwrap();
-    let settings = LiveSettings::for_configs(&configs);
-    assert_eq!(estimate_live(&configs, &settings, Precision::Fp8).unwrap_err().to_string(), said);
-}
-
-#[test]
-fn what_is_known_by_its_configuration_alone_refuses() {
+fn what_a_measured_clip_costs_is_known_by_its_configuration_alone() {
     let configs = Configs::preset("svd").unwrap();
     let settings = Settings::for_configs(&configs);
-    let error = estimate_configs(&configs, &settings, Precision::Fp8).unwrap_err().to_string();
-    assert!(error.starts_with("precision is fp8, but"), "{error}");
+    let [f16, fp8] = [Precision::F16, Precision::Fp8]
+        .map(|precision| estimate_configs(&configs, &settings, precision).unwrap());
+    let weights = |estimate: &Estimate| estimate.unet().unwrap().weight_bytes as f64;
+    // Nearly all of them are in e4m3.
+    assert!((0.5..0.6).contains(&(weights(&fp8) / weights(&f16))), "{} of {}", weights(&fp8), weights(&f16));
+    assert_eq!(fp8.flops(), f16.flops());
 }

@@ -5,8 +5,8 @@
 //! changed size and a changed number of steps are seen, and whether a frame is late meanwhile; frames of a camera's size, fitted on
 //! the device, and whether they have the bytes of those that the host fits.
 //!
-//! Options after `--`: `--frames N` (in a row), `--model FOLDER` (where the model is written, or was), `--tuning
-//! off|auto|all|ours|vendor`, `--lora FILE` (also measures how long it takes to turn its strength), `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a
+//! Options after `--`: `--frames N` (in a row), `--model FOLDER` (where the model is written, or was), `--precision f16|fp8` (in fp8
+//! the first start also measures the model, unless it has its fp8.json), `--tuning off|auto|all|ours|vendor`, `--lora FILE` (also measures how long it takes to turn its strength), `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a
 //! failure.
 
 use std::{
@@ -38,6 +38,7 @@ const WARM_UP: usize = 50;
 struct Arguments {
     frames: usize,
     model: PathBuf,
+    precision: Precision,
     tuning: Tuning,
     lora: Option<PathBuf>,
     json: Option<PathBuf>,
@@ -49,6 +50,7 @@ impl Arguments {
         let arguments = Arguments {
             frames: line.option_or("--frames", 2000)?,
             model: line.option_or("--model", std::env::temp_dir().join("kinora-live-model"))?,
+            precision: line.option_or("--precision", Precision::F16)?,
             tuning: line.option_or("--tuning", Tuning::Off)?,
             lora: line.option("--lora")?,
             json: line.option("--json")?,
@@ -176,18 +178,23 @@ fn run() -> Result<(), Failure> {
     let start = Instant::now();
     let folders = model(&arguments.model)?;
     println!(
-        "{}, {SIDE}×{SIDE}, f16; the model is there after {:.1} s",
+        "{}, {SIDE}×{SIDE}, {}; the model is there after {:.1} s",
         device.info().name,
+        arguments.precision,
         start.elapsed().as_secs_f64()
     );
-    let options =
-        || LoadOptions::default().device(Device::Cuda(0)).precision(Precision::F16).tuning(arguments.tuning);
+    let options = || {
+        let options = LoadOptions::default().device(Device::Cuda(0)).precision(arguments.precision);
+        options.tuning(arguments.tuning)
+    };
     let pictures: Vec<RgbImage> =
         (0..4).map(|number| picture(number, [SIDE; 2])).collect::<Result<_, Failure>>()?;
     // The context that all programs share is there already: what it takes is counted apart.
     let context = device.memory()?.total - device.memory()?.free;
     let before = device.memory()?.free;
-    let mut report = json!({ "device": device.info().name, "tuning": arguments.tuning.to_string() });
+    let mut report = json!({
+        "device": device.info().name, "precision": arguments.precision.to_string(), "tuning": arguments.tuning.to_string(),
+    });
     // The first start also measures and compiles kernels that are not cached yet.
     for name in ["first_start", "second_start"] {
         let start = Instant::now();

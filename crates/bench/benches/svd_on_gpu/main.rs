@@ -3,10 +3,12 @@
 //! Options after `--`: patterns, one of which a network's name must contain, `--frames N`, `--height N`, `--width N`, `--chunk N`
 //! (frames that are decoded together), `--kernels fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels
 //! are chosen), `--replays N`, `--layers N` (how many of the slowest layers are listed), `--json FILE`. The photo's encoder is measured in
-//! f32 as well, as the model asks, a step of the UNet with products in 8 bits, and one that reuses the deep blocks of an earlier one; the
-//! decoder also with group norms that read their inputs twice, as if no product measured its result for them.
+//! f32 as well, as the model asks, a step of the UNet with products in 8 bits, compared with that in f16, and one that reuses the deep blocks of an
+//! earlier one; the decoder also with group norms that read their inputs twice, as if no product measured its result for them.
 //! Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a failure.
 
+#[path = "../support/fp8.rs"]
+mod fp8;
 #[path = "../support/layers.rs"]
 mod layers;
 #[path = "../support/svd.rs"]
@@ -16,6 +18,7 @@ mod tuner;
 
 use std::{process::ExitCode, sync::Arc, time::Instant};
 
+use fp8::{compared, measured_activations, run_once};
 use kinora_bench::{
     BenchError, CommandLine, Filter, cases::inputs_by_name, exit_code, gpu_if_any, median, write_json,
 };
@@ -39,6 +42,8 @@ const NORMS_APART: &str = "decode, norms apart";
 
 /// Denoising steps that the UNet is built for.
 const STEPS: usize = 10;
+/// The case with products in 8 bits.
+const IN_FP8: &str = "unet in fp8";
 
 struct Arguments {
     filter: Filter,
@@ -73,7 +78,7 @@ impl Arguments {
         };
         let networks = vec![
             ("unet", self.svd.denoiser(STEPS, Extent::Whole)?),
-            ("unet in fp8", quantised(self.svd.denoiser(STEPS, Extent::Whole)?)),
+            (IN_FP8, self.svd.denoiser(STEPS, Extent::Whole)?),
             ("unet, shallow", self.svd.denoiser(STEPS, Extent::Shallow { blocks: DEFAULT_BLOCKS })?),
             ("clip", clip_vision::encoder(&ClipVisionConfig::svd(), 1, dtype)?),
             ("encode", vae::encoder(&vae, &Encode { images: 1, height, width, dtype })?),
@@ -83,14 +88,6 @@ impl Arguments {
         ];
         Ok(networks.into_iter().filter(|(name, _)| self.filter.chooses(name)).collect())
     }
-}
-
-/// A network with products in 8 bits. Nothing was measured of random weights, but they keep the variance of what they multiply, which is
-/// of order one; and times do not depend on numbers.
-fn quantised(graph: Graph) -> Graph {
-    const LARGEST: f32 = 16.0;
-    let largest = graph.parameters().map(|(_, value)| (value.name.clone(), LARGEST)).collect();
-    graph.calibrated(Arc::new(largest))
 }
 
 fn measure(
@@ -105,11 +102,18 @@ fn measure(
         measure_for_norms: name != NORMS_APART,
         ..CudaOptions::for_device(device, kinora_cpu::CpuOps::shared())
     };
+    let mut graph = graph.clone();
+    let mut f16 = None;
+    if name == IN_FP8 {
+        f16 = Some(run_once(device, Planned::new(&graph, &options)?)?.1);
+        let largest = measured_activations(device, &graph, &options, |_| true)?;
+        graph = graph.calibrated(largest);
+    }
     let start = Instant::now();
-    let options = tuner::tuned(options, tuner, graph)?;
+    let options = tuner::tuned(options, tuner, &graph)?;
     let tuned_in = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    let planned = Planned::new(graph, &options)?;
+    let planned = Planned::new(&graph, &options)?;
     let planned_in = start.elapsed().as_secs_f64();
     let flops = planned.graph().step_flops();
     let start = Instant::now();
@@ -140,8 +144,9 @@ fn measure(
         compiled.seconds,
         program.launches(Phase::Step),
     );
+    let from_f16 = f16.map_or(Value::Null, |f16| compared(&outputs, &f16));
     let mut result = json!({
-        "network": name, "milliseconds": times, "median_ms": median, "tflop": flops as f64 / 1e12,
+        "network": name, "from_f16": from_f16, "milliseconds": times, "median_ms": median, "tflop": flops as f64 / 1e12,
         "tflop_per_s": flops as f64 / median / 1e9, "planned_bytes": memory.planned,
         "driver_bytes": memory.driver, "tuned_in_s": tuned_in, "planned_in_s": planned_in, "loaded_in_s": loaded_in,
         "kernels_compiled": compiled.compiled, "kernels_kept": compiled.cached, "compiled_in_s": compiled.seconds,

@@ -178,7 +178,7 @@ pub fn precision() -> impl TypedValueParser<Value = Precision> {
     precisions(Precision::ALL)
 }
 
-/// The same without fp8, which is for clips that are made here and now.
+/// The same without fp8, which peers do not multiply in.
 pub fn unmeasured_precision() -> impl TypedValueParser<Value = Precision> {
     precisions(Precision::ALL.into_iter().filter(|precision| *precision != Precision::Fp8))
 }

@@ -13,7 +13,7 @@ use kinora::{
 #[cfg(all(feature = "cuda", feature = "simulator"))]
 use crate::sim::quantities::chip;
 use crate::{
-    clip::arguments::{ClipArgs, unmeasured_precision},
+    clip::arguments::{ClipArgs, precision},
     quantities::{at_least_one, model_name},
 };
 
@@ -94,8 +94,9 @@ pub struct InfoArgs {
     #[command(flatten)]
     pub clip: ClipArgs,
 
-    /// The number type of weights and activations: f16 and bf16 halve the memory [default: f32, and f16 for --device-profile].
-    #[arg(long, value_name = "TYPE", value_parser = unmeasured_precision(), help_heading = "The machine")]
+    /// The number type of weights and activations: f16 and bf16 halve the memory; fp8 is f16 but for most products of the denoising
+    /// network, by shape, for a model that has been measured [default: f32, and f16 for --device-profile].
+    #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
     pub precision: Option<Precision>,
 
     /// Print one JSON object on standard output.

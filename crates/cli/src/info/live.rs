@@ -144,7 +144,9 @@ fn sizes(
         let (peak_bytes, flops_per_frame) = (estimate.peak_bytes(), estimate.flops_per_frame());
         Ok(SizeRow { width, height, peak_bytes, flops_per_frame })
     };
-    sizes.into_iter().map(row).collect()
+    // Nor need a smaller one be large enough for products in 8 bits.
+    let large = |row: &Result<_, _>| !matches!(row, Err(GenerateError::Quantisation(_)));
+    sizes.into_iter().map(row).filter(large).collect()
 }
 
 impl fmt::Display for LiveInfo {

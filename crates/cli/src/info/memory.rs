@@ -52,9 +52,12 @@ pub fn memory_table(
     // A plan of the full size takes a tenth of a second.
     let rows: Vec<Result<Vec<usize>, GenerateError>> =
         in_threads(&sizes, |&size| columns.iter().map(|&length| plan(size, length)).collect());
-    let rows = sizes.into_iter().zip(rows).map(|(PictureSize { width, height }, peak_bytes)| {
-        Ok(MemoryRow { width, height, peak_bytes: peak_bytes? })
-    });
+    // So are those that are too small for products in 8 bits.
+    let large = |(_, row): &(PictureSize, Result<_, _>)| !matches!(row, Err(GenerateError::Quantisation(_)));
+    let rows =
+        sizes.into_iter().zip(rows).filter(large).map(|(PictureSize { width, height }, peak_bytes)| {
+            Ok(MemoryRow { width, height, peak_bytes: peak_bytes? })
+        });
     Ok(MemoryTable { rows: rows.collect::<Result<_, GenerateError>>()?, columns })
 }
 

@@ -11,7 +11,7 @@ use kinora_cuda::{Architecture, CudaError};
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::{
-    clip::arguments::{ClipArgs, scheduler, unmeasured_precision},
+    clip::arguments::{ClipArgs, precision, scheduler},
     live::arguments::{RowArgs, guidance},
     quantities::{at_least_one, model_name},
 };
@@ -116,8 +116,8 @@ pub struct BuildArgs {
     #[command(flatten)]
     pub clip: ClipArgs,
 
-    /// The number type of weights and activations [default: f16].
-    #[arg(long, value_name = "TYPE", value_parser = unmeasured_precision(), help_heading = "The machine")]
+    /// The number type of weights and activations; fp8 includes the kernels that measure a model in f16 [default: f16].
+    #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
     pub precision: Option<Precision>,
 
     /// The sampling method [default: the model's own].

@@ -13,7 +13,7 @@ use kinora::{
 };
 
 use crate::{
-    clip::arguments::{MachineArgs, fit, quality, unmeasured_precision},
+    clip::arguments::{MachineArgs, fit, precision, quality},
     quantities::{PictureSize, at_least_one, model_name, number, whole_number},
 };
 
@@ -315,8 +315,9 @@ pub struct PlaceArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
 
-    /// How weights and activations are stored: f32, f16 or bf16 [default: f16 on a GPU, f32 on the CPU].
-    #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = unmeasured_precision(), hide_possible_values = true, help_heading = "The machine")]
+    /// How weights and activations are stored: f32, f16 or bf16; fp8 is f16 but for most products of the UNet. The first time, a
+    /// model in fp8 is measured in f16 before it draws, and the result kept as fp8.json beside it [default: f16 on a GPU, f32 on the CPU].
+    #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = precision(), hide_possible_values = true, help_heading = "The machine")]
     pub precision: Option<Precision>,
 }
 

@@ -155,7 +155,7 @@ pub fn check_loras(
 
 /// What to do if memory runs out: the options that would need less than those that were given.
 pub fn less_memory(arguments: &DrawArgs, place: &PlaceArgs, row: Option<&RowArgs>) -> String {
-    let half = matches!(place.precision, Some(Precision::F16 | Precision::BF16));
+    let half = matches!(place.precision, Some(Precision::F16 | Precision::BF16 | Precision::Fp8));
     let batched = row.is_some_and(|row| row.stream_batch)
         || matches!(arguments.guidance, Guidance::SelfNegative | Guidance::Initialize);
     let less = [
@@ -191,6 +191,7 @@ pub fn show(display: &mut Display, progress: &Progress<'_>) {
     let unit = match progress.stage {
         Stage::Tune => Unit::Kernels,
         Stage::Compile => Unit::Compiled,
+        Stage::Calibrate => Unit::Steps,
         _ => Unit::Parts,
     };
     display.advance(progress.stage.describe(), unit, progress.done as u64, progress.total as u64);

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use super::{Pass, linear_parts::LinearParts};
 use crate::{
     DType, Editor, GraphError, NodeId, Op, Phase, Target, TensorType, ValueId,
-    calibration::{Largest, parameter_of},
+    calibration::{Largest, parameters_of},
     e4m3::E4M3,
     op::{Quantise, Reshape, Stage},
 };
@@ -30,8 +30,11 @@ impl Pass for Quantisation {
 
     fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError> {
         let Some(largest) = editor.graph().calibration().cloned() else { return Ok(()) };
-        let chosen: Vec<Product> =
-            editor.node_ids().filter_map(|id| Product::of(editor, target, id, &largest)).collect();
+        // A picture that starts from noise is all known when a clip begins.
+        let results = editor.graph().outputs().iter().map(|output| editor.phase(output.value));
+        let Some(last) = results.max() else { return Ok(()) };
+        let of = |id| Product::of(editor, target, id, (&largest, last));
+        let chosen: Vec<Product> = editor.node_ids().filter_map(of).collect();
         let products = chosen.iter().map(|product| (product.node, product.factor)).collect();
         let mut quantised = Quantised { products, values: HashMap::new() };
         for product in chosen {
@@ -51,7 +54,13 @@ struct Product {
 }
 
 impl Product {
-    fn of(editor: &Editor, target: &dyn Target, id: NodeId, largest: &Largest) -> Option<Product> {
+    /// Of an activation that is known in the phase of the graph's results.
+    fn of(
+        editor: &Editor,
+        target: &dyn Target,
+        id: NodeId,
+        (largest, last): (&Largest, Phase),
+    ) -> Option<Product> {
         let node = editor.node(id);
         let mut parts = LinearParts::of(node)?;
         let [x, weight, result] = [parts.x, parts.weight, *node.outputs.first()?].map(|v| editor.ty(v));
@@ -61,11 +70,12 @@ impl Product {
             && columns >= LEAST_CHANNELS
             && parts.scale.is_none()
             && parts.norm().is_none();
-        let phases = editor.phase(parts.x) == Phase::Step && editor.phase(parts.weight) == Phase::Load;
+        // A weight that is known when a clip begins, such as one with a LoRA whose strength is turned, is quantised then.
+        let phases = editor.phase(parts.x) == last && editor.phase(parts.weight) < Phase::Step;
         if !worth || !phases || !x.dtype.is_float() {
             return None;
         }
-        let largest = *largest.get(&parameter_of(editor, parts.weight)?)?;
+        let largest = *parameters_of(editor, parts.weight).find_map(|name| largest.get(name))?;
         // The power of two below it.
         let factor = f32::from_bits((0.5 * E4M3::MAX / largest).to_bits() & f32::INFINITY.to_bits());
         if !(factor.is_finite() && factor > 0.0) {
@@ -332,6 +342,44 @@ mod tests {
             tensors.map(|n| n.op.clone()).collect::<Vec<_>>(),
             [Op::Quantise(Quantise::Tensor { factor: 32.0 })]
         );
+    }
+
+    /// As with a LoRA whose strength is turned: `w + (s · up) · down`, known by the name of `w`.
+    #[test]
+    fn a_weight_that_a_clip_changes_is_quantised_when_it_begins() {
+        for phase in [Phase::Step, Phase::Clip] {
+            let mut g = GraphBuilder::new("g");
+            let x = g.input("x", ty(&[64, 32]), phase).unwrap();
+            let strength = g.input("s", ty(&[8]), Phase::Clip).unwrap();
+            let [up, down] = ["w.up", "w.down"].map(|name| g.parameter(name, ty(&[32, 8])).unwrap());
+            let base = g.parameter("w", ty(&[32, 32])).unwrap();
+            let up = g.mul("scaled", up, strength).unwrap();
+            let merge = Linear { epilogue: vec![Stage::Add], ..Linear::default() };
+            let weight = g.node("merged", Op::Linear(merge), &[up, down, base]).unwrap()[0];
+            let y = g.linear("y", x, weight, None).unwrap();
+            g.output("y", y).unwrap();
+            let graph = calibrated(g.finish(), &[("w", 3.5)]);
+            let after = Quantisation.run(&graph, &FuseAll).unwrap();
+            assert_eq!(quantised(&after), ["y"]);
+            let filters = after.nodes().iter().position(|n| n.name == "y.weight.e4m3").unwrap();
+            let of = after.nodes()[filters].outputs[0];
+            assert_eq!(after.phases()[of.index()], Phase::Clip);
+        }
+    }
+
+    /// What is known before the results are is small, and was not measured under this weight's name.
+    #[test]
+    fn a_product_of_an_earlier_phase_stays() {
+        let mut g = GraphBuilder::new("g");
+        let known = g.input("known", ty(&[64, 32]), Phase::Clip).unwrap();
+        let x = g.input("x", ty(&[64, 32]), Phase::Step).unwrap();
+        let weight = g.parameter("w", ty(&[32, 32])).unwrap();
+        let early = g.linear("early", known, weight, None).unwrap();
+        let late = g.linear("late", x, weight, None).unwrap();
+        let y = g.add("sum", early, late).unwrap();
+        g.output("y", y).unwrap();
+        let after = Quantisation.run(&calibrated(g.finish(), &[("w", 3.5)]), &FuseAll).unwrap();
+        assert_eq!(quantised(&after), ["late"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use kinora_runtime::{Backend, PlannedNetwork};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
+use crate::quantisation::{check_device, check_products};
 
 /// What a network needs, according to its plan for this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -141,10 +142,12 @@ impl Serialize for Estimate {
     }
 }
 
-/// What a clip would cost with a model of which only the configuration is known, even on a machine that could not run it.
+/// What a clip would cost with a model of which only the configuration is known, even on a machine that could not run it. In
+/// [`Precision::Fp8`] that is a clip whose model has been measured: measuring takes as much as the UNet does in f16, and its largest
+/// activation twice.
 ///
 /// # Errors
-/// If the settings or the configurations are refused.
+/// If the settings or the configurations are refused; if nothing would be multiplied in fp8 although that was asked for.
 pub fn estimate_configs(
     configs: &Configs,
     settings: &Settings,
@@ -160,6 +163,12 @@ pub(crate) fn estimate_on(
     precision: Precision,
     backend: &dyn Backend,
 ) -> Result<Estimate, GenerateError> {
-    let precision = precision.unmeasured("a model that is not measured is planned")?;
-    Ok(Request { configs, settings, precision, backend, photo: [0; 2] }.plan(None)?.estimate())
+    if precision == Precision::Fp8 {
+        check_device(backend)?;
+    }
+    let plans = Request { configs, settings, precision, backend, photo: [0; 2] }.plan(None)?;
+    if precision == Precision::Fp8 {
+        check_products(plans.unet.whole.graph())?;
+    }
+    Ok(plans.estimate())
 }

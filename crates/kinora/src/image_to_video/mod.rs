@@ -57,7 +57,7 @@ use kinora_models::{
     weights::{Variant, Weights, WeightsError},
 };
 use kinora_profile::{Machine, Profiler};
-use kinora_runtime::{Backend, KernelSet};
+use kinora_runtime::Backend;
 
 pub use budget::Suggestion;
 pub use clip::Clip;
@@ -72,7 +72,7 @@ pub use kernels::clip_kernels;
 #[cfg(all(feature = "cuda", feature = "simulator"))]
 pub(crate) use kernels::clip_networks;
 #[cfg(feature = "cuda")]
-pub(crate) use kernels::kernels_of;
+pub(crate) use kernels::{chip, device_error, kernels_of, measured_graph};
 pub use options::{LoadOptions, MemoryBudget, Precision};
 #[cfg(all(feature = "cuda", feature = "simulator"))]
 pub(crate) use plans::Built;
@@ -85,7 +85,7 @@ pub use settings::{Settings, random_seed};
 use crate::{
     device::{OpenDeviceError, start_threads},
     memory::MemoryLimit,
-    quantisation::{Calibrating, QuantisationError, Quantising, quantised_products},
+    quantisation::{Calibrating, Quantising, check_products},
 };
 use denoise::Conditions;
 pub(crate) use noise::Noise;
@@ -121,9 +121,7 @@ impl ImageToVideo {
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
         // A wrong model is reported before a GPU is opened, which takes a while.
         let configs = Configs::read(&model)?;
-        if options.precision == Some(Precision::Fp8) && options.kernels == KernelSet::Baseline {
-            Precision::Fp8.unmeasured("the baseline kernels multiply")?;
-        }
+        options.check_kernels()?;
         let backend = options.device.open(options.kernels, options.tuning)?;
         Self::with(configs, backend, model, options)
     }
@@ -391,9 +389,8 @@ impl ImageToVideo {
         if let Some(first) = problems.next() {
             return Err(GenerateError::Weights { source: Box::new(first), more: problems.count() });
         }
-        let calibrated = self.quantising.as_deref().is_some_and(Quantising::is_calibrated);
-        if calibrated && quantised_products(plans.unet.whole.graph()) == 0 {
-            return Err(QuantisationError::Nothing.into());
+        if self.quantising.is_some() {
+            check_products(plans.unet.whole.graph())?;
         }
         Ok(plans)
     }

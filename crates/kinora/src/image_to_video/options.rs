@@ -54,6 +54,16 @@ impl LoadOptions {
         keep_loaded: bool,
         profiler: Profiler,
     }
+
+    /// Refuses kernels that cannot multiply in the precision that is asked for.
+    pub(crate) fn check_kernels(&self) -> Result<(), GenerateError> {
+        match (self.precision, self.kernels) {
+            (Some(precision), KernelSet::Baseline) => {
+                precision.unmeasured("the baseline kernels multiply").map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The memory that a clip may take: that of the device, or of the machine if the device has none of its own.
@@ -102,7 +112,7 @@ pub enum Precision {
     F16,
     /// The upper half of an f32: half the memory, and the range of f32. The fastest on a CPU with AVX-512 BF16.
     BF16,
-    /// f16, but that the denoising network multiplies in 8 bits (e4m3) what its first clip has measured: see
+    /// f16, but that the denoising network multiplies in 8 bits (e4m3) what was measured before its first clip or frame: see
     /// [`quantisation`](crate::quantisation).
     Fp8,
 }
@@ -139,7 +149,7 @@ impl Precision {
         stored.is_ok_and(|stored| stored.first_non_finite().is_none())
     }
 
-    /// The precision, unless it is fp8, which is for clips that measure it first.
+    /// The precision, unless it is fp8, which not everything multiplies in.
     pub(crate) fn unmeasured(self, what: &str) -> Result<Precision, GenerateError> {
         if self != Precision::Fp8 {
             return Ok(self);

@@ -18,6 +18,7 @@ use kinora_runtime::{
 use super::{
     Configs, Estimate, GenerateError, Observe, OverBudget, PartEstimate, Precision, Progress, Settings, Stage,
 };
+use crate::quantisation::by_shape;
 
 /// A network as built, before any pass.
 pub(crate) struct Built {
@@ -329,7 +330,8 @@ impl Request<'_> {
             dtype: self.precision.dtype(),
             extent,
         };
-        config.build().map_err(|error| self.configs.named("unet", error))
+        let graph = config.build().map_err(|error| self.configs.named("unet", error))?;
+        Ok(by_shape(self.precision, graph))
     }
 
     /// The chunks that frames are decoded in: how many frames each has, and how many such chunks there are.

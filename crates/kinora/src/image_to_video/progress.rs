@@ -13,8 +13,9 @@ pub enum Stage {
     /// Measuring a GPU's kernels against each other, if [`Tuning::Measure`](kinora_runtime::Tuning::Measure) asks for it: before
     /// everything else, and once for a shape.
     Tune,
-    /// Measuring how large activations are, in f16, by the denoising steps of a model's first clip in
-    /// [`Precision::Fp8`](super::Precision::Fp8): after loading what that takes, and before everything else of the clip.
+    /// Measuring how large activations are, in f16, in [`Precision::Fp8`](super::Precision::Fp8): by the denoising steps of a model's
+    /// first clip, or by some of its own pictures before the first frame of live video. It comes after loading what that takes, and
+    /// before everything else but the prompt.
     Calibrate,
     /// Compiling a GPU's kernels, while weights are loaded. It comes only for those that were not compiled before.
     Compile,

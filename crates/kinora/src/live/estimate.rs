@@ -14,7 +14,10 @@ use super::{
     frames::{self, Shape},
     memory, text,
 };
-use crate::image_to_video::{GenerateError, PartEstimate, Precision, Stage};
+use crate::{
+    image_to_video::{GenerateError, PartEstimate, Precision, Stage},
+    quantisation::{by_shape, check_device, check_products},
+};
 
 /// What a stream of live video costs.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,10 +76,12 @@ impl Serialize for LiveEstimate {
     }
 }
 
-/// What a stream would cost with a model of which only the configuration is known, even on a machine that could not run it.
+/// What a stream would cost with a model of which only the configuration is known, even on a machine that could not run it. In
+/// [`Precision::Fp8`] that is a stream whose model has been measured: measuring takes the UNet in f16 first, which is gone before the
+/// rest is loaded.
 ///
 /// # Errors
-/// If the settings or the configurations are refused.
+/// If the settings or the configurations are refused; if nothing would be multiplied in fp8 although that was asked for.
 pub fn estimate_live(
     configs: &LiveConfigs,
     settings: &LiveSettings,
@@ -92,6 +97,9 @@ pub(crate) fn estimate_live_on(
     precision: Precision,
     backend: &dyn Backend,
 ) -> Result<LiveEstimate, GenerateError> {
+    if precision == Precision::Fp8 {
+        check_device(backend)?;
+    }
     Request { configs, settings, precision, backend, unet: None, input: None }.estimate()
 }
 
@@ -116,6 +124,9 @@ impl Request<'_> {
             |(name, stage, graph): (&'static str, Stage, Graph)| -> Result<PartEstimate, GenerateError> {
                 let planned =
                     self.backend.plan(&graph, None).map_err(|source| GenerateError::run(name, source))?;
+                if stage == Stage::Draw && self.precision == Precision::Fp8 {
+                    check_products(planned.graph())?;
+                }
                 working_bytes = working_bytes.saturating_add(memory::beside(&graph));
                 Ok(PartEstimate::new((name, stage), 1, graph.parameter_count(), &*planned))
             };
@@ -125,7 +136,6 @@ impl Request<'_> {
 
     /// All networks, each with its name and stage.
     pub fn graphs(&self) -> Result<Vec<(&'static str, Stage, Graph)>, GenerateError> {
-        self.precision.unmeasured("live video multiplies")?;
         let frame = self.frame()?.map(|graph| (frames::PART, Stage::Draw, graph));
         let encoders = text::graphs(self.configs, self.precision.dtype())?.into_iter();
         let encoders = encoders.map(|encoder| (encoder.name, Stage::EncodeText, encoder.graph));
@@ -140,9 +150,10 @@ impl Request<'_> {
         let shape = schedule.map(|schedule| Shape::new(configs, settings, &schedule, Start::Picture, input));
         let Some(shape) = shape else { return Ok(None) };
         let graph = shape.graph(configs, precision)?;
-        Ok(Some(match unet {
+        let graph = match unet {
             Some(unet) => unet.attach(&graph, UNET)?,
             None => graph,
-        }))
+        };
+        Ok(Some(by_shape(precision, graph)))
     }
 }

@@ -86,7 +86,8 @@ impl Shape {
         }
     }
 
-    fn config(&self, configs: &LiveConfigs, precision: Precision) -> FrameConfig {
+    /// What its network is built for.
+    pub fn config(&self, configs: &LiveConfigs, precision: Precision) -> FrameConfig {
         FrameConfig {
             unet: configs.unet.clone(),
             autoencoder: configs.autoencoder.clone(),
@@ -137,6 +138,40 @@ impl Shape {
     /// Frames in work at once.
     fn in_work(&self) -> usize {
         if self.batch.is_some() { self.steps } else { 1 }
+    }
+
+    /// What the UNet and the sampler read beside latents and noise, which does not change from frame to frame.
+    pub fn conditions(
+        &self,
+        configs: &LiveConfigs,
+        (settings, schedule): (&LiveSettings, &Schedule),
+        given: Given<'_>,
+    ) -> Result<Tensors, GenerateError> {
+        let &Shape { steps, guided, batch, .. } = self;
+        let mut inputs = Tensors::new();
+        let mut set = |name: &str, tensor: Tensor| inputs.insert(name.to_owned(), tensor);
+        let rows: Vec<&Embedding> =
+            if self.has_negative() { vec![given.negative, given.positive] } else { vec![given.positive] };
+        set("prompts", stacked(rows.iter().map(|row| &row.hidden))?);
+        if let Some(pooled) = rows.iter().map(|row| row.pooled.as_ref()).collect::<Option<Vec<_>>>() {
+            let pooled = stacked(pooled.into_iter())?;
+            let channels = pooled.shape().elements() / rows.len();
+            set("pooled", pooled.reshape([rows.len(), channels])?);
+            let [height, width] = [settings.height as f32, settings.width as f32];
+            let ids = [height, width, 0.0, 0.0, height, width].repeat(rows.len());
+            set("time_ids", Tensor::from_slice([rows.len(), 6], &ids)?);
+        }
+        if configs.unet.time_cond_proj_dim.is_some() {
+            set("guidance_embedding", numbers(&[settings.guidance_scale - 1.0])?);
+        }
+        if guided || batch.is_some_and(|guidance| guidance != StreamGuidance::None) {
+            set("guidance", numbers(&[settings.guidance_scale])?);
+        }
+        set("timesteps", Tensor::from_slice([steps], &schedule.timesteps)?);
+        set("input_scales", numbers(&schedule.input_scales)?);
+        let table: Vec<f32> = schedule.table().into_iter().flatten().collect();
+        set("table", Tensor::from_slice([steps, table.len() / steps.max(1)], &table)?);
+        Ok(inputs)
     }
 }
 
@@ -311,29 +346,9 @@ impl Frames {
         given: Given<'_>,
         precision: Precision,
     ) -> Result<(), GenerateError> {
-        let Shape { steps, guided, batch, .. } = self.shape;
-        let mut inputs = Tensors::new();
+        let Shape { steps, batch, .. } = self.shape;
+        let mut inputs = self.shape.conditions(configs, (settings, schedule), given)?;
         let mut set = |name: &str, tensor: Tensor| inputs.insert(name.to_owned(), tensor);
-        let rows: Vec<&Embedding> = if self.shape.has_negative() {
-            vec![given.negative, given.positive]
-        } else {
-            vec![given.positive]
-        };
-        set("prompts", stacked(rows.iter().map(|row| &row.hidden))?);
-        if let Some(pooled) = rows.iter().map(|row| row.pooled.as_ref()).collect::<Option<Vec<_>>>() {
-            let pooled = stacked(pooled.into_iter())?;
-            let channels = pooled.shape().elements() / rows.len();
-            set("pooled", pooled.reshape([rows.len(), channels])?);
-            let [height, width] = [settings.height as f32, settings.width as f32];
-            let ids = [height, width, 0.0, 0.0, height, width].repeat(rows.len());
-            set("time_ids", Tensor::from_slice([rows.len(), 6], &ids)?);
-        }
-        if configs.unet.time_cond_proj_dim.is_some() {
-            set("guidance_embedding", numbers(&[settings.guidance_scale - 1.0])?);
-        }
-        if guided || batch.is_some_and(|guidance| guidance != StreamGuidance::None) {
-            set("guidance", numbers(&[settings.guidance_scale])?);
-        }
         if batch.is_some_and(StreamGuidance::has_stock) {
             set("delta", numbers(&[1.0])?);
             // With one step no noise is handed on.
@@ -348,10 +363,6 @@ impl Frames {
         if self.has_strengths {
             set(STRENGTHS, numbers(given.strengths)?);
         }
-        set("timesteps", Tensor::from_slice([steps], &schedule.timesteps)?);
-        set("input_scales", numbers(&schedule.input_scales)?);
-        let table: Vec<f32> = schedule.table().into_iter().flatten().collect();
-        set("table", Tensor::from_slice([steps, table.len() / steps.max(1)], &table)?);
         set("mix", numbers(&schedule.mix())?);
         let mut noise = self.noise(configs, settings, schedule, precision)?.into_iter();
         if let Some(first) = noise.next() {

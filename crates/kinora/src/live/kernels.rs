@@ -5,16 +5,21 @@ use kinora_cuda::{Architecture, kernels::Kernel};
 use kinora_graph::Graph;
 use kinora_models::{image::Fit, networks::frame::FrameInput};
 
-use super::{LiveConfigs, LiveSettings, estimate::Request};
+use super::{
+    LiveConfigs, LiveSettings,
+    estimate::{Request, estimate_live_on},
+    measuring,
+};
 #[cfg(feature = "simulator")]
 use crate::image_to_video::Built;
-use crate::image_to_video::{GenerateError, Precision, kernels_of};
+use crate::image_to_video::{GenerateError, Precision, chip, device_error, kernels_of, measured_graph};
 
 /// The kernels that a stream runs on any GPU of a generation, each once: what a bundle for it has to contain, if no LoRA is turned
-/// while it runs. Among them are those that fit frames of usual sizes; for a size that needs another the host does it.
+/// while it runs. Among them are those that fit frames of usual sizes; for a size that needs another the host does it. In
+/// [`Precision::Fp8`] those that measure the model are among them as well.
 ///
 /// # Errors
-/// If the settings are refused, or there is no kernel for one of the model's ops.
+/// If the settings are refused, there is no kernel for one of the model's ops, or the generation cannot multiply in fp8.
 pub fn live_kernels(
     configs: &LiveConfigs,
     settings: &LiveSettings,
@@ -24,9 +29,14 @@ pub fn live_kernels(
     let request =
         Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None, input: None };
     // They refuse settings that make no sense.
-    let graphs = request.graphs()?.into_iter().map(|(_, _, graph)| graph);
+    let mut graphs: Vec<Graph> = request.graphs()?.into_iter().map(|(_, _, graph)| graph).collect();
+    if precision == Precision::Fp8 {
+        estimate_live_on(configs, settings, precision, &chip(architecture))?;
+        graphs
+            .extend(measured_graph(&measuring::graph(configs, settings)?).transpose().map_err(device_error)?);
+    }
     let fits = Some(settings).filter(|_| configs.control.is_none()).into_iter().flat_map(fits);
-    kernels_of(graphs.chain(fits), architecture)
+    kernels_of(graphs.into_iter().chain(fits), architecture)
 }
 
 /// The networks of a stream, before any pass; each runs once, for a prompt or a frame.
@@ -57,10 +67,21 @@ fn fits(settings: &LiveSettings) -> impl Iterator<Item = Graph> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use kinora_cpu::CpuOps;
     use kinora_cuda::{Chip, CudaOptions, Planned, kernels::KernelSet};
+    use kinora_graph::DType;
+    use kinora_models::{
+        folder::ModelFolder,
+        lora::{Adapted, Adjustable, Lora, LoraPart},
+        synthetic::SyntheticImageModel,
+        weights::Variant,
+    };
+    use kinora_runtime::Backend;
 
     use super::*;
+    use crate::live::LiveModel;
 
     /// The layers that a GPU runs of a stream's frame, one launch or more each.
     fn layers(blend: f64, kernels: KernelSet) -> Vec<String> {
@@ -122,6 +143,46 @@ mod tests {
         let mut vectors: Vec<&str> = vectors.collect();
         vectors.sort_unstable();
         assert_eq!(vectors, ["2", "3", "4"]);
+    }
+
+    /// How many products of a frame a GPU does in 8 bits, by shape.
+    fn products_in_8_bits(
+        configs: &LiveConfigs,
+        unet: Option<&Adjustable<'_>>,
+        architecture: Architecture,
+    ) -> usize {
+        let settings = &LiveSettings::for_configs(configs).width(512).height(512);
+        let backend = &chip(architecture);
+        let request = Request { configs, settings, precision: Precision::Fp8, backend, unet, input: None };
+        let graph = request.frame().unwrap().unwrap();
+        backend.plan(&graph, None).unwrap().graph().quantised_products()
+    }
+
+    /// All of the UNet's but the first and the last convolution; Hopper leaves those of stride 2 as well.
+    #[test]
+    fn most_products_of_a_frame_are_done_in_8_bits() {
+        for (name, expected) in [("sd-turbo", [0, 192, 189]), ("sdxl-turbo", [0, 491, 489])] {
+            let configs = LiveConfigs::preset(name).unwrap();
+            let products = [Architecture::AMPERE, Architecture::ADA, Architecture::HOPPER]
+                .map(|architecture| products_in_8_bits(&configs, None, architecture));
+            assert_eq!(products, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_lora_that_is_turned_leaves_no_product_in_f16() {
+        let folder = tempfile::tempdir().unwrap();
+        SyntheticImageModel::preset("live").unwrap().write(folder.path()).unwrap();
+        let model = ModelFolder::open(folder.path()).unwrap();
+        let configs = LiveConfigs::read(&LiveModel::new(model.clone())).unwrap();
+        let unet = model.weights("unet", &Variant::For(DType::F16)).unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/lora");
+        let lora = Lora::open(&fixtures.join("peft.safetensors")).unwrap();
+        let weights = Adapted::new(&unet, LoraPart::Unet, &[]).unwrap();
+        let turned = Adjustable::new(weights, &[&lora]).unwrap();
+        let products = |unet| products_in_8_bits(&configs, unet, Architecture::ADA);
+        assert!(products(None) > 30);
+        assert_eq!(products(Some(&turned)), products(None));
     }
 
     #[test]

@@ -10,12 +10,17 @@ use kinora_profile::Profiler;
 use kinora_runtime::{Backend, LoadContext, Network, SharedWeights, TuningProgress, TuningStage};
 
 use super::memory::{Held, Ledger, Need};
-use crate::image_to_video::{GenerateError, Observe, Progress, Stage, holding::Holding};
+use crate::{
+    image_to_video::{GenerateError, Observe, Progress, Stage, holding::Holding},
+    quantisation::{Denoiser, check_products},
+};
 
 /// What networks are loaded with.
 #[derive(Clone, Copy)]
 pub(super) struct Loading<'a> {
     pub backend: &'a dyn Backend,
+    /// Whether a denoising network has to do products in 8 bits.
+    pub quantises: bool,
     pub profiler: &'a Profiler,
     /// What all networks of the model may take together.
     pub ledger: &'a Arc<Ledger>,
@@ -53,6 +58,9 @@ impl Loading<'_> {
         let shares = shared.is_some();
         let plan = || {
             let planned = self.backend.plan(graph, None).map_err(failed)?;
+            if self.quantises && Denoiser::of(graph).is_some() {
+                check_products(planned.graph())?;
+            }
             let plan = planned.plan();
             let own = plan.arena_bytes().saturating_add(beside);
             let held = self.ledger.admit(name, Need { weights: plan.weight_bytes(), own, shares })?;

@@ -11,6 +11,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! In [`Precision::Fp8`] the model is measured before the first frame, once: see [`quantisation`](crate::quantisation).
+//!
 //! A frame is one graph, from bytes to bytes, and on a GPU one launch. Prompts, timesteps and noise are computed when they
 //! change, not for every frame. A [`Stream`] keeps a network for each of the last shapes that it was asked for; all of them share
 //! their weights. A change that needs a new one is made ready beside the stream, which goes on until it is. Frames of another size
@@ -29,6 +31,7 @@ mod hardware;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod loading;
+mod measuring;
 mod memory;
 mod parts;
 mod settings;
@@ -73,6 +76,7 @@ pub use stream::Stream;
 use crate::{
     device::{OpenDeviceError, start_threads},
     image_to_video::{GenerateError, LoadOptions, Observe, Precision},
+    quantisation::Quantising,
 };
 use estimate::Request;
 use frames::{Frames, Shape};
@@ -196,6 +200,10 @@ struct Model {
     precision: Precision,
     ledger: Arc<Ledger>,
     backend: Arc<dyn Backend>,
+    /// The same backend, if products are done in 8 bits.
+    quantising: Option<Arc<Quantising>>,
+    /// Held while activations are measured.
+    measuring: Mutex<()>,
     configs: LiveConfigs,
     unet: Weights,
     vae: Weights,
@@ -215,6 +223,7 @@ impl Live {
     pub fn new(model: LiveModel, options: LoadOptions) -> Result<Self, GenerateError> {
         // A wrong model is reported before a GPU is opened, which takes a while.
         let configs = LiveConfigs::read(&model)?;
+        options.check_kernels()?;
         let backend = options.device.open(options.kernels, options.tuning)?;
         Self::with(configs, backend, model, options)
     }
@@ -240,9 +249,13 @@ impl Live {
     ) -> Result<Self, GenerateError> {
         start_threads()?;
         let precision = options.precision.unwrap_or_else(|| Precision::of(backend.default_dtype()));
-        let precision = precision.unmeasured("live video multiplies")?;
         let variant = Variant::For(precision.dtype());
         let unet = folders.model.weights("unet", &variant)?;
+        let quantising = match precision {
+            Precision::Fp8 => Some(Arc::new(Quantising::new(backend.clone(), &folders.model, &unet)?)),
+            _ => None,
+        };
+        let backend = quantising.clone().map_or(backend, |quantising| quantising);
         folders.check_loras()?;
         folders.adjustable(&unet)?;
         let control = folders.control.as_ref().map(|folder| folder.weights("controlnet", &variant));
@@ -256,6 +269,8 @@ impl Live {
             options,
             precision,
             backend,
+            quantising,
+            measuring: Mutex::default(),
             text: OnceLock::new(),
             text_loading: Mutex::default(),
             shared: SharedWeights::default(),
@@ -452,7 +467,12 @@ impl Model {
     }
 
     fn loading(&self) -> Loading<'_> {
-        Loading { backend: &*self.backend, profiler: &self.options.profiler, ledger: &self.ledger }
+        Loading {
+            backend: &*self.backend,
+            quantises: self.quantising.is_some(),
+            profiler: &self.options.profiler,
+            ledger: &self.ledger,
+        }
     }
 
     /// The text encoders, which are loaded if they are not yet.

@@ -525,6 +525,9 @@ fn ready(
     let text = model.text(observe)?;
     let positive = text.encode(&settings.prompt)?;
     let negative = text.encode(&settings.negative_prompt)?;
+    if schedule.is_some() {
+        model.calibrate(&settings, &positive, observe)?;
+    }
     let shape = |schedule: &Schedule| Shape::new(&model.configs, &settings, schedule, start, input);
     let network = match schedule.as_ref().map(shape) {
         Some(shape) if !is_known(shapes, shape) => Some(match model.frames(shape, observe) {

@@ -74,7 +74,8 @@ pub fn predict_clip(
 ) -> Result<ClipPrediction, GenerateError> {
     let known = Calibration::of(chip);
     let calibration = calibration.unwrap_or(&known);
-    let built = clip_networks(request.configs, request.settings, request.precision)?;
+    let precision = request.precision.unmeasured("clips are predicted")?;
+    let built = clip_networks(request.configs, request.settings, precision)?;
     let peak_bytes = request.estimate(chip)?.peak_bytes();
     let networks = predict(built, chip, calibration, observe)?;
     let flops = networks.iter().map(|network| network.flops).fold(0, u64::saturating_add);
@@ -85,7 +86,7 @@ pub fn predict_clip(
         chip: chip.name.clone(),
         calibration: calibration.device.clone(),
         settings: request.settings.clone(),
-        precision: request.precision,
+        precision,
         seconds,
         frames_per_second: frames / seconds,
         peak_bytes,

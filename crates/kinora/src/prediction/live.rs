@@ -72,6 +72,7 @@ pub fn predict_frame(
     let calibration = calibration.unwrap_or(&known);
     let backend = ChipBackend::new(chip_of(chip), CpuOps::shared());
     let FrameRequest { configs, settings, precision } = *request;
+    let precision = precision.unmeasured("frames are predicted")?;
     let estimate = estimate_live_on(configs, settings, precision, &backend)?;
     let networks = predict(live_networks(configs, settings, precision)?, chip, calibration, observe)?;
     let drawn = |network: &&NetworkPrediction| network.stage == Stage::Draw;

@@ -1,14 +1,13 @@
 //! A backend that measures how large the activations of networks are while they run.
 
 use std::{
-    collections::BTreeMap,
     ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use kinora_graph::{
     DType, Graph, Parameters,
-    calibration::{Largest, Measurement, measured},
+    calibration::{self, Measurement},
     plan::Plan,
 };
 use kinora_profile::{Ceilings, Profiler};
@@ -17,17 +16,14 @@ use kinora_runtime::{
     StepObserver, StepResults, Stop, Tensors, TuningObserver,
 };
 
-use super::Networks;
+use super::{Denoiser, Networks};
 
-/// Another backend, whose loops of steps tell how large activations are. Everything else runs as it would there.
+/// Another backend, whose denoising networks tell how large their activations are at each step. Everything else runs as it would there.
 #[derive(Debug)]
 pub(crate) struct Calibrating {
     inner: Arc<dyn Backend>,
     found: Arc<Mutex<Networks>>,
 }
-
-/// The input that counts the steps of a loop: what has it is a network of steps.
-const COUNTER: &str = "step";
 
 impl Calibrating {
     pub fn new(inner: Arc<dyn Backend>) -> Calibrating {
@@ -62,12 +58,10 @@ impl Backend for Calibrating {
     }
 
     fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
-        if !graph.inputs().iter().any(|&input| graph.value(input).name == COUNTER) {
-            return self.inner.plan(graph, budget);
-        }
-        let (measuring, measurements) = measured(graph)?;
+        let Some(denoiser) = Denoiser::of(graph) else { return self.inner.plan(graph, budget) };
+        let (measuring, measurements) = denoiser.measured(graph)?;
         let inner = self.inner.plan(&measuring, budget)?;
-        let recorder = Recorder { name: graph.name().to_owned(), measurements, found: self.found.clone() };
+        let recorder = Recorder { name: denoiser.name, measurements, found: self.found.clone() };
         Ok(Box::new(Planned { inner, recorder }))
     }
 }
@@ -75,27 +69,16 @@ impl Backend for Calibrating {
 /// What reads the measurements of a network.
 #[derive(Clone, Debug)]
 struct Recorder {
-    name: String,
+    name: &'static str,
     measurements: Vec<Measurement>,
     found: Arc<Mutex<Networks>>,
 }
 
 impl Recorder {
     fn record(&self, results: &dyn StepResults) {
-        let mut read: BTreeMap<&str, f32> = BTreeMap::new();
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let largest: &mut Largest = found.entry(self.name.clone()).or_default();
-        for Measurement { output, weight } in &self.measurements {
-            let size = *read.entry(output).or_insert_with(|| {
-                let values = results.get(output).map(|tensor| tensor.to_f32()).unwrap_or_default();
-                values.into_iter().fold(0.0, f32::max)
-            });
-            // A network whose numbers are not finite fails elsewhere; one of zeros has nothing to measure.
-            if size.is_finite() && size > 0.0 {
-                let known = largest.entry(weight.clone()).or_insert(size);
-                *known = known.max(size);
-            }
-        }
+        let largest = found.entry(self.name.to_owned()).or_default();
+        calibration::record(largest, &self.measurements, |name| results.get(name));
     }
 }
 
@@ -156,7 +139,9 @@ impl Network for Measuring {
     }
 
     fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, RunError> {
-        self.inner.run_step(inputs)
+        let results = self.inner.run_step(inputs)?;
+        self.recorder.record(&results);
+        Ok(results)
     }
 
     fn run_steps(

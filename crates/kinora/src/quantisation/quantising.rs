@@ -6,14 +6,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kinora_graph::{DType, Graph, Op, calibration::Largest};
+use kinora_graph::{DType, Graph, calibration::Largest};
 use kinora_models::{folder::ModelFolder, weights::Weights};
 use kinora_profile::Ceilings;
 use kinora_runtime::{Backend, PlannedNetwork, RunError};
 
-use super::{Networks, QuantisationError, file};
+use super::{Denoiser, Networks, QuantisationError, check_device, file};
 
-/// Another backend, whose graphs say what was measured of their activations. Until that is known, it is the other one.
+/// Another backend, whose graphs say what was measured of their activations. Until that is known it plans them as they are, for
+/// estimates alone.
 #[derive(Debug)]
 pub(crate) struct Quantising {
     inner: Arc<dyn Backend>,
@@ -34,9 +35,7 @@ impl Quantising {
         model: &ModelFolder,
         weights: &Weights,
     ) -> Result<Quantising, QuantisationError> {
-        if !inner.multiplies_e4m3() {
-            return Err(QuantisationError::Device { device: inner.describe() });
-        }
+        check_device(&*inner)?;
         let path = (!model.is_embedded()).then(|| model.path().join("fp8.json"));
         let fingerprint = file::fingerprint(weights);
         let networks = match &path {
@@ -64,16 +63,6 @@ impl Quantising {
         }
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared(networks));
     }
-}
-
-/// How many products a graph does in 8 bits, after all passes.
-pub(crate) fn quantised_products(graph: &Graph) -> usize {
-    let quantised = |op: &Op| match op {
-        Op::Linear(op) => op.quantised.is_some(),
-        Op::Conv(op) => op.quantised.is_some(),
-        _ => false,
-    };
-    graph.nodes().iter().filter(|node| quantised(&node.op)).count()
 }
 
 fn shared(networks: Networks) -> BTreeMap<String, Arc<Largest>> {
@@ -106,10 +95,10 @@ impl Backend for Quantising {
     }
 
     fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
-        let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
-        match networks.as_ref().and_then(|networks| networks.get(graph.name())).cloned() {
-            Some(largest) => self.inner.plan(&graph.clone().calibrated(largest), budget),
-            None => self.inner.plan(graph, budget),
-        }
+        let Some(denoiser) = Denoiser::of(graph) else { return self.inner.plan(graph, budget) };
+        let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(networks) = networks else { return self.inner.plan(graph, budget) };
+        let largest = networks.get(denoiser.name).cloned().unwrap_or_default();
+        self.inner.plan(&graph.clone().calibrated(largest), budget)
     }
 }

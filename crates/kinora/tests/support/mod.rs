@@ -1,4 +1,4 @@
-//! Clips to write, and how close what was written comes to them.
+//! Clips to write, how close what was written comes to them, and a device that does little.
 // Every test file uses a part of it.
 #![allow(dead_code)]
 
@@ -6,8 +6,10 @@ use std::{f64::consts::TAU, path::Path};
 
 use kinora::{
     RgbImage,
+    runtime::{Backend, PlannedNetwork, RunError},
     video::{FrameRate, VideoOptions},
 };
+use kinora_graph::Graph;
 
 /// A photo-like clip: soft gradients and texture of several scales that move, and a bright disc that crosses them.
 pub fn clip(width: usize, height: usize, frames: usize) -> Vec<RgbImage> {
@@ -56,4 +58,18 @@ pub fn names(folder: &Path) -> Vec<String> {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// A device that multiplies in 16 bits at least.
+#[derive(Debug)]
+pub struct Older;
+
+impl Backend for Older {
+    fn describe(&self) -> String {
+        "an older card".to_owned()
+    }
+
+    fn plan(&self, _: &Graph, _: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
+        Err(RunError::Internal("nothing is planned".to_owned()))
+    }
 }

@@ -5,7 +5,11 @@ use kinora_graph::{DType, op::Quantise};
 use super::{NAMES, THREADS};
 use crate::{
     CudaError,
-    kernels::{Call, Implementation, Kernel, Launch, Places, Source, names::type_name},
+    kernels::{
+        Call, Implementation, Kernel, Launch, Places, Source,
+        geometry::{WIDEST_ACCESS, vector},
+        names::type_name,
+    },
     launch::{
         arguments,
         limits::{grid, long},
@@ -14,7 +18,7 @@ use crate::{
 
 const SOURCE: Source = Source { path: "pointwise/filters.cu", text: include_str!("filters.cu") };
 
-/// A block for each scale. A graph has this once for each weight, when it is loaded or a clip begins.
+/// A block for each scale. It runs when a clip begins, for weights that change then; others are brought to e4m3 by the host.
 #[derive(Debug)]
 pub(super) struct Filters {
     dtype: DType,
@@ -40,7 +44,9 @@ unsafe impl Implementation for Filters {
     }
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let kernel = Kernel::new(SOURCE, "quantise_filters").with("TYPE", type_name(self.dtype));
+        let kernel = Kernel::new(SOURCE, "quantise_filters")
+            .with("TYPE", type_name(self.dtype))
+            .with("VECTOR", vector(self.length, WIDEST_ACCESS / self.dtype.size()));
         let arguments = arguments![
             places.outputs[0],
             places.outputs[1],

@@ -105,15 +105,24 @@ impl FrameConfig {
         let mut builder = GraphBuilder::new("frame");
         let g = &mut builder;
         let noise = input(g, "noise", &shape, Phase::Clip)?;
-        let mut latents = self.start(g, noise)?;
-        let conditions = self.conditions(g)?;
-        let sampler = self.sampler(g, &shape)?;
-        let mut denoised = None;
-        for step in 0..self.steps {
-            let results = self.step(g, step, (latents, denoised), &conditions, &sampler)?;
-            (latents, denoised) = (results[0], results.get(1).copied());
-        }
+        let latents = self.start(g, noise)?;
+        let latents = self.denoised(g, latents, &shape)?;
         self.finish(g, latents)?;
+        SETTINGS.sized(builder.finish(), "block_out_channels")
+    }
+
+    /// The graph of the steps alone: its input `latents`, of the step phase, are the noisy ones of the first step, and its result
+    /// `latents` the denoised ones. The other inputs are those of a frame, without `mix` and `noise`.
+    ///
+    /// # Errors
+    /// As [`FrameConfig::build`].
+    pub fn denoiser(&self) -> Result<Graph, NetworkError> {
+        let shape = self.checked_shape()?;
+        let mut builder = GraphBuilder::new("frame");
+        let g = &mut builder;
+        let latents = input(g, "latents", &shape, Phase::Step)?;
+        let latents = self.denoised(g, latents, &shape)?;
+        g.output("latents", latents)?;
         SETTINGS.sized(builder.finish(), "block_out_channels")
     }
 
@@ -208,6 +217,23 @@ impl FrameConfig {
         let weight = g.slice("start.picture_weight", mix, 0, 0, 1)?;
         let picture = g.mul("start.picture", picture, weight)?;
         Ok(g.add("start", picture, noise)?)
+    }
+
+    /// The latents after all steps.
+    fn denoised(
+        &self,
+        g: &mut GraphBuilder,
+        mut latents: ValueId,
+        shape: &[usize; 4],
+    ) -> Result<ValueId, NetworkError> {
+        let conditions = self.conditions(g)?;
+        let sampler = self.sampler(g, shape)?;
+        let mut denoised = None;
+        for step in 0..self.steps {
+            let results = self.step(g, step, (latents, denoised), &conditions, &sampler)?;
+            (latents, denoised) = (results[0], results.get(1).copied());
+        }
+        Ok(latents)
     }
 
     /// From the denoised latents to the results.
