@@ -13,6 +13,8 @@ use crate::simd::{Float, Isa};
 use crate::testing::{Random, Storage};
 use crate::view::{View, ViewMut};
 
+mod tiles;
+
 /// The type of `[rows, columns]`.
 fn matrix_type<E: Float>(rows: usize, columns: usize) -> TensorType {
     TensorType::new(E::DTYPE, [rows, columns])
@@ -73,7 +75,7 @@ const SIZES: [(usize, usize, usize); 14] = [
 
 fn check_storage<A: Storage, B: Storage, C: Storage>() {
     let mut random = Random::new(7);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         for (rows, columns, depth) in SIZES {
             let a = random.vector::<A>(rows * depth);
             let b = random.vector::<B>(columns * depth);
@@ -104,7 +106,7 @@ fn every_storage_type_of_each_operand() {
 
 #[test]
 fn empty_products() {
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         for (rows, columns) in [(0, 5), (5, 0), (0, 0)] {
             let weights = vec![1.0f32; columns * 3];
             let packed = PackedWeights::new(isa, Values::F32(&weights), columns, 3);
@@ -127,7 +129,7 @@ fn empty_products() {
 fn stages_apply_in_order_and_leave_other_groups_alone() {
     let (rows, columns, depth, stride, first) = (21, 37, 50, 45, 5);
     let mut random = Random::new(3);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         let a = random.vector::<f32>(rows * depth);
         let b = random.vector::<f32>(columns * depth);
         let bias = random.vector::<f32>(stride);
@@ -190,7 +192,7 @@ fn residual_in_place_in_half_precision() {
     let b = random.vector::<f16>(columns * depth);
     let before = random.vector::<f16>(rows * columns);
     let ty = matrix_type::<f16>(rows, columns);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         let mut c = before.clone();
         let packed = PackedWeights::new(isa, Values::F16(&b), columns, depth);
         let start = c.as_mut_ptr().cast::<u8>();
@@ -210,7 +212,7 @@ fn sums_written_at_once_are_those_with_bias_and_residual() {
     // Whole panels and a rest, of a group of columns; one piece of the depth, and several.
     let (rows, columns, stride, first) = (17, 83, 100, 9);
     let ty = matrix_type::<f32>(rows, stride);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         for depth in [0, 40, 2 * blocking::DEPTH_BLOCK + 7] {
             for in_place in [false, true] {
                 let (a, b) = (random.vector::<f32>(rows * depth), random.vector::<f32>(columns * depth));
@@ -250,7 +252,7 @@ fn sums_written_at_once_are_those_with_bias_and_residual() {
 #[test]
 fn gated_products() {
     let mut random = Random::new(5);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         for (rows, columns, depth) in [(1, 1, 1), (5, 16, 8), (9, 33, 70), (40, 100, 300), (3, 1500, 6)] {
             let a = random.vector::<f32>(rows * depth);
             let b = random.vector::<f16>(2 * columns * depth);
@@ -379,7 +381,7 @@ fn check_convolutions<E: Storage>() {
         group,
     ];
     let mut random = Random::new(13);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         for geometry in cases {
             let input = random
                 .vector::<E>(geometry.images * geometry.height * geometry.width * geometry.pixel_channels);
@@ -406,7 +408,7 @@ fn check_convolutions<E: Storage>() {
 fn batches_in_both_layouts() {
     let mut random = Random::new(17);
     let (batch, rows, columns, depth) = (5, 19, 23, 270);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         for layout in [Layout::ColumnMajor, Layout::DepthMajor] {
             let a = random.vector::<f32>(batch * rows * depth);
             let b = random.vector::<f16>(batch * columns * depth);
@@ -443,7 +445,7 @@ fn batches_in_both_layouts() {
 #[test]
 fn long_products_of_bf16() {
     let mut random = Random::new(23);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         for (rows, columns, depth) in
             [(14, 40, 2 * blocking::DEPTH_BLOCK + 1), (5, 33, 4 * blocking::DEPTH_BLOCK + 6)]
         {
@@ -471,7 +473,7 @@ fn check_threads<E: Storage>() {
     let mut random = Random::new(19);
     let a = random.vector::<E>(rows * depth);
     let b = random.vector::<E>(columns * depth);
-    for isa in Isa::available() {
+    for isa in Isa::with_software_tiles() {
         let packed = PackedWeights::new(isa, E::values(&b), columns, depth);
         let run = |threads| {
             let mut c = vec![f32::NAN; rows * columns];
