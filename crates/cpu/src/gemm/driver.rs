@@ -407,19 +407,19 @@ impl Kernel for CopyRun<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
+    fn run<S: Simd>(self, _: S) {
+        let vector = S::LANES * size_of::<f32>();
         for (start, row) in self.starts.iter().zip(self.a.chunks_exact_mut(ROW_STRIDE)) {
-            let source = start.wrapping_add(self.from);
-            let target = &mut row[self.to..][..self.length];
-            let whole = self.length / S::LANES * S::LANES;
-            // SAFETY: a run is readable for its length, of which this is a part. It need not be aligned as f32 is: vectors do not
-            // ask for it, and the rest is copied as bytes.
+            let source = start.wrapping_add(self.from).cast::<u8>();
+            let target: &mut [u8] = bytemuck::cast_slice_mut(&mut row[self.to..][..self.length]);
+            let whole = target.len() / vector * vector;
+            // SAFETY: a run is readable for its length, of which this is a part. As bytes, because it need not be aligned as f32 is.
             unsafe {
-                for at in (0..whole).step_by(S::LANES) {
-                    simd.store(target.as_mut_ptr().add(at), simd.load(source.add(at)));
+                for at in (0..whole).step_by(vector) {
+                    source.add(at).copy_to_nonoverlapping(target.as_mut_ptr().add(at), vector);
                 }
-                let rest = bytemuck::cast_slice_mut::<f32, u8>(&mut target[whole..]);
-                std::ptr::copy_nonoverlapping(source.add(whole).cast(), rest.as_mut_ptr(), rest.len());
+                let rest = &mut target[whole..];
+                source.add(whole).copy_to_nonoverlapping(rest.as_mut_ptr(), rest.len());
             }
         }
     }

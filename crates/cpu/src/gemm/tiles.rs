@@ -59,9 +59,8 @@ impl Kernel for OnTiles<'_> {
                     a: self.a[row * ROW_STRIDE..].as_ptr(),
                     lines: lines.as_ptr(),
                     tiles,
-                    // SAFETY: the driver gives `c` room for the rows and the panels.
                     c: Strided {
-                        start: unsafe { self.c.start.add(row * self.c.stride + index * width) },
+                        start: self.c.start.wrapping_add(row * self.c.stride + index * width),
                         ..self.c
                     },
                     update: self.update,
