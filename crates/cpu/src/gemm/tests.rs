@@ -281,6 +281,39 @@ fn gated_products() {
     }
 }
 
+/// What is stored as bf16 at once may have a GELU of fewer digits, with gates of any size.
+#[test]
+fn gated_products_in_bf16() {
+    let mut random = Random::new(43);
+    let (rows, columns, depth) = (35, 45, 70);
+    for isa in Isa::with_software_tiles() {
+        for magnitude in [0.05, 1.0, 20.0] {
+            let a = random.vector::<bf16>(rows * depth);
+            let b: Vec<bf16> =
+                (0..2 * columns * depth).map(|_| bf16::from_f32(magnitude * random.uniform())).collect();
+            let mut c = vec![bf16::NAN; rows * columns];
+            let packed = PackedWeights::gated(isa, Values::BF16(&b), columns, depth);
+            let ty = matrix_type::<bf16>(rows, columns);
+            let finish = Finish::new(view_mut(&ty, &mut c), rows, columns).gate(Activation::Gelu);
+            multiply(&MatrixRows::new(Values::BF16(&a), rows, depth), &packed, &finish);
+            let products = exact(&a, &b, rows, 2 * columns, depth);
+            for (at, got) in c.iter().enumerate() {
+                let (row, column) = (at / columns, at % columns);
+                let (value, size) = products[row * 2 * columns + column];
+                let (gate, gate_size) = products[row * 2 * columns + columns + column];
+                let gelu = 0.5 * gate * (1.0 + libm::erf(gate / std::f64::consts::SQRT_2));
+                let want = value * gelu;
+                // Half a unit of bf16's last place and an eighth of that; what the sums were rounded by; and what is left of
+                // gates below -6. The slope of GELU is at most 1.13.
+                let sums = 1e-6 * (size * gelu.abs() + 1.13 * gate_size * value.abs());
+                let allowed = want.abs() * (2f64.powi(-8) + 2f64.powi(-11)) + sums + 1e-8 * value.abs();
+                let label = format!("{isa:?} {magnitude} ({row}, {column})");
+                assert!((got.to_f64() - want).abs() <= allowed, "{label}: {got} and not {want}");
+            }
+        }
+    }
+}
+
 /// The matrix that a convolution's rows stand for, tap by tap.
 fn im2col<E: Float>(input: &[E], g: &ConvGeometry) -> Vec<E> {
     let mut matrix = Vec::new();
