@@ -176,11 +176,8 @@ pub(crate) fn gelu_erf_to_bf16<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     let t = simd.min(simd.splat(128.0), simd.max(simd.splat(-126.0), simd.mul(x, t)));
     let exponent = simd.round(t);
     // 2^r on |r| <= 1/2, to 3.5e-6.
-    let p = polynomial(
-        simd,
-        simd.sub(t, exponent),
-        [1.0, 0.693_121_05, 0.240_223_49, 0.055_921_98, 0.009_666_37],
-    );
+    let p =
+        polynomial(simd, simd.sub(t, exponent), [1.0, 0.693_121_1, 0.240_223_5, 0.055_921_98, 0.009_666_37]);
     simd.div(x, simd.mul_add(p, simd.exp2_int(exponent), simd.splat(1.0)))
 }
 
