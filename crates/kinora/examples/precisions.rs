@@ -1,26 +1,26 @@
 //! What a clip of the model in the box costs on the CPU in each precision, and its layers by kind beside the arithmetic
 //! that the CPU can do in f32. The precisions take turns. A layer's time is that of its fastest run, so other work on the
-//! machine does not count.
+//! machine does not count. After an `@`, one of the CPU's instruction sets runs it instead of the best.
 //!
-//!     RAYON_NUM_THREADS=1 cargo run --release -p kinora --example precisions -- 5 f32 bf16 f16
+//!     RAYON_NUM_THREADS=1 cargo run --release -p kinora --example precisions -- 5 f32 bf16 f16 bf16@avx512bf16
 
 use std::{
     collections::{BTreeMap, HashMap},
     error::Error,
+    sync::Arc,
     time::Instant,
 };
 
-use kinora::{Device, ImageToVideo, LoadOptions, Settings, image_to_video::Precision, model_in_the_box};
-use kinora_cpu::{ceilings, simd::Isa};
+use kinora::{ImageToVideo, LoadOptions, Settings, image_to_video::Precision, model_in_the_box};
+use kinora_cpu::{CpuBackend, Options, ceilings, simd::Isa};
 use kinora_profile::{Profile, Profiler};
 use serde_json::{Value, json};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let turns: usize = words.next().ok_or("how many turns?")?.parse()?;
-    let precisions = words.map(|word| word.parse()).collect::<Result<Vec<Precision>, _>>()?;
     let mut contestants =
-        precisions.into_iter().map(Contestant::new).collect::<Result<Vec<Contestant>, Box<dyn Error>>>()?;
+        words.map(|word| Contestant::new(&word)).collect::<Result<Vec<Contestant>, Box<dyn Error>>>()?;
     let still = model_in_the_box::still()?;
     let mut peak = 0.0f64;
     for _ in 0..turns {
@@ -32,9 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let results: Vec<Value> = contestants.iter().map(|contestant| contestant.result(peak)).collect();
-    let isa = Isa::detect().name();
-    let report =
-        json!({ "instruction_set": isa, "f32_peak_gflops": round(peak / 1e9), "precisions": results });
+    let report = json!({ "f32_peak_gflops": round(peak / 1e9), "precisions": results });
     println!("{report:#}");
     Ok(())
 }
@@ -42,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// A pipeline of one precision, and how long its clips took.
 struct Contestant {
     precision: Precision,
+    isa: Isa,
     pipeline: ImageToVideo,
     settings: Settings,
     profiler: Profiler,
@@ -49,14 +48,23 @@ struct Contestant {
 }
 
 impl Contestant {
-    fn new(precision: Precision) -> Result<Contestant, Box<dyn Error>> {
+    /// Of a precision and, after an `@`, the name of an instruction set without spaces and hyphens.
+    fn new(word: &str) -> Result<Contestant, Box<dyn Error>> {
+        let (precision, set) = word.split_once('@').map_or((word, None), |(first, set)| (first, Some(set)));
+        let precision: Precision = precision.parse()?;
+        let named = |set: &str| {
+            let is_it = |isa: &Isa| isa.name().replace([' ', '-'], "").eq_ignore_ascii_case(set);
+            Isa::available().into_iter().find(is_it).ok_or_else(|| format!("this CPU has no `{set}`"))
+        };
+        let isa = set.map_or(Ok(Isa::detect()), named)?;
+        let backend = CpuBackend { options: Options { isa, ..Options::default() } };
         let profiler = Profiler::on();
         let model = model_in_the_box::open()?;
         let settings = Settings::for_model(&model)?.seed(7);
-        let options = LoadOptions::default().device(Device::Cpu).precision(precision);
-        let options = options.keep_loaded(true).profiler(profiler.clone());
-        let pipeline = ImageToVideo::new(model, options)?;
-        Ok(Contestant { precision, pipeline, settings, profiler, clips: Vec::new() })
+        let options = LoadOptions::default().precision(precision).keep_loaded(true);
+        let options = options.profiler(profiler.clone());
+        let pipeline = ImageToVideo::on(Arc::new(backend), model, options)?;
+        Ok(Contestant { precision, isa, pipeline, settings, profiler, clips: Vec::new() })
     }
 
     fn result(&self, peak: f64) -> Value {
@@ -73,6 +81,7 @@ impl Contestant {
         let largest: BTreeMap<&String, Value> = largest.map(|(name, kind)| (name, of(kind))).collect();
         json!({
             "precision": self.precision.name(),
+            "instruction_set": self.isa.name(),
             "fastest_clip_seconds": round(self.clips.iter().copied().fold(f64::INFINITY, f64::min)),
             "all_layers": of(&total),
             "layers": largest,

@@ -7,8 +7,20 @@ use std::ops::Range;
 /// than reading a panel of B from L2: at this depth a panel is 32 KiB with 256-bit vectors, all of a usual L1.
 pub(super) const DEPTH_BLOCK: usize = 512;
 
+/// What pieces of K are multiples of, so that most of them are copied in whole vectors.
+pub(super) const VECTOR: usize = 8;
+
 /// The longest piece of K of a product of few columns whose rows lie in runs: their sums are costly to finish.
 pub(super) const LONG_DEPTH_BLOCK: usize = 2048;
+
+/// The longest piece of K multiplied on tiles, in pairs: a panel is 40 KiB then, which leaves room in an L1 of 48 KiB.
+pub(super) const TILE_DEPTH_BLOCK: usize = 320;
+
+/// Products of fewer rows are not multiplied on tiles: most of a tile would be idle, and such a product waits for its weights.
+pub(super) const FEWEST_TILE_ROWS: usize = 16;
+
+/// Products of fewer values in depth are not multiplied on tiles: it would take longer to load and store them than to multiply.
+pub(super) const LEAST_TILE_DEPTH: usize = 64;
 
 /// The distance between rows of the copied block of A: a constant, so that the microkernel addresses its rows by constant
 /// displacements, and not a power of two, so that they do not fall into the same sets of the cache.
@@ -28,11 +40,11 @@ pub(super) const GROUP_PANELS: usize = 8;
 /// Products with fewer multiplications than this are not worth waking another thread.
 const PARALLEL_FROM: usize = 1 << 18;
 
-/// Cuts `0..depth` into pieces of at most [`DEPTH_BLOCK`], as even as whole vectors allow; one empty piece if there is
-/// no depth, whose sums are zero.
-pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
-    let pieces = depth.div_ceil(DEPTH_BLOCK).max(1);
-    let size = depth.div_ceil(pieces).next_multiple_of(8);
+/// Cuts `0..depth` into pieces of at most `longest`, as even as whole multiples of `unit` allow; one empty piece if there
+/// is no depth, whose sums are zero.
+pub(super) fn depth_pieces(depth: usize, longest: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
+    let pieces = depth.div_ceil(longest).max(1);
+    let size = depth.div_ceil(pieces).next_multiple_of(unit);
     (0..depth.max(1)).step_by(size.max(1)).map(move |start| start..depth.min(start + size))
 }
 
@@ -41,7 +53,9 @@ pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
 pub(super) fn run_pieces(depth: usize, run: NonZeroUsize, longest: usize) -> Vec<Range<usize>> {
     let run = run.get();
     if run > longest {
-        let within = |start: usize| depth_pieces(run).map(move |p| start + p.start..start + p.end);
+        let within = |start: usize| {
+            depth_pieces(run, DEPTH_BLOCK, VECTOR).map(move |p| start + p.start..start + p.end)
+        };
         return (0..depth).step_by(run).flat_map(within).collect();
     }
     let runs = depth / run;
@@ -133,18 +147,21 @@ impl Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::tiles::TILE_ROWS;
 
     #[test]
     fn depth_pieces_cover_depth_in_order() {
-        for depth in [0, 1, 7, 8, 255, 256, 257, 320, 512, 513, 2880] {
-            let pieces: Vec<_> = depth_pieces(depth).collect();
-            let mut end = 0;
-            for piece in &pieces {
-                assert_eq!(piece.start, end);
-                assert!(piece.is_empty() == (depth == 0) && piece.len() <= DEPTH_BLOCK);
-                end = piece.end;
+        for (longest, unit) in [(DEPTH_BLOCK, VECTOR), (TILE_DEPTH_BLOCK, TILE_ROWS)] {
+            for depth in [0, 1, 7, 8, 255, 256, 257, 320, 321, 512, 513, 2880] {
+                let pieces: Vec<_> = depth_pieces(depth, longest, unit).collect();
+                let mut end = 0;
+                for piece in &pieces {
+                    assert_eq!((piece.start, piece.start % unit), (end, 0));
+                    assert!(piece.is_empty() == (depth == 0) && piece.len() <= longest);
+                    end = piece.end;
+                }
+                assert_eq!(end, depth);
             }
-            assert_eq!(end, depth);
         }
     }
 

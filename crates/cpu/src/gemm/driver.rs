@@ -8,7 +8,8 @@ use half::bf16;
 
 use super::aligned::AlignedBuffer;
 use super::blocking::{
-    DEPTH_BLOCK, GROUP_PANELS, Grid, LONG_DEPTH_BLOCK, ROW_STRIDE, Tile, depth_pieces, run_pieces,
+    DEPTH_BLOCK, FEWEST_TILE_ROWS, GROUP_PANELS, Grid, LEAST_TILE_DEPTH, LONG_DEPTH_BLOCK, ROW_STRIDE,
+    TILE_DEPTH_BLOCK, Tile, VECTOR, depth_pieces, run_pieces,
 };
 use super::dots::{MOST_COLUMNS, multiply_dots};
 use super::epilogue::Direct;
@@ -16,16 +17,20 @@ use super::microkernel::{
     Addends, Pairs, Runs, Singles, Strided, Update, multiply_panel_by_runs, panel_columns,
 };
 use super::panels::{InPlace, PairsAsSingles, Panel, Widened};
+use super::tiles::{OnTiles, TILES_ROWS};
 use super::values::copy;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
-use crate::simd::{Float, Kernel, Simd};
+use crate::simd::{
+    Float, Kernel, Simd,
+    tiles::{TILE_ROWS, TileUnit},
+};
 use crate::tasks;
 
 /// Multiplies `rows` with `weights` and hands each finished row of each block of columns to `epilogue`, in parallel.
 ///
 /// It runs with the instruction set the weights were packed for. Rows and weights of bfloat16 are multiplied in pairs if it
-/// has them ([`Simd::PAIRS`]), everything else as f32.
+/// has them ([`Simd::PAIRS`]), or if they are many on tiles, and everything else as f32.
 ///
 /// # Panics
 /// If the shapes do not agree, or the weights are gated and the epilogue is not, or the reverse.
@@ -37,11 +42,15 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
         "an epilogue of another shape than the product"
     );
     assert_eq!(epilogue.is_gated(), weights.is_gated(), "gated weights need a gated epilogue, and only they");
-    let tile = weights.isa().dispatch(TileSize);
+    let arithmetic = Arithmetic::of(rows, weights);
+    let mut tile = weights.isa().dispatch(TileSize);
+    if let Arithmetic::Tiles(_) = arithmetic {
+        tile.rows = TILES_ROWS;
+    }
     let sides = if weights.is_gated() { 2 } else { 1 };
     // A value panel and its gate panel count as one panel: they must stay in one block.
     let pair = Tile { columns: tile.columns * sides, ..tile };
-    let depth = rows.depth().div_ceil(step_of(rows, weights));
+    let depth = rows.depth().div_ceil(arithmetic.step());
     let grid = Grid::new(rows.rows(), weights.columns() * sides, depth, pair, rayon::current_num_threads());
     let run = |index| {
         let (row_range, column_range) = grid.block(index);
@@ -49,7 +58,8 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
         let columns = column_range.start / sides..column_range.end / sides;
         // Threads take neighbouring blocks, so this is most likely this thread's next one.
         let next_rows = if index + 1 < grid.blocks() { grid.block(index + 1).0 } else { 0..0 };
-        multiply_block(rows, weights, epilogue, tile, [row_range, next_rows], panels, columns);
+        let rows = (rows, [row_range, next_rows]);
+        multiply_block(rows, weights, epilogue, (tile, arithmetic), panels, columns);
     };
     tasks::blocks(grid.blocks(), run);
 }
@@ -79,29 +89,54 @@ pub(super) fn register_scratch() {
     STARTS.with(|_| ());
 }
 
-/// The values of a step of the depth: two if they are multiplied in pairs.
-fn step_of(rows: &impl Rows, weights: &PackedWeights) -> usize {
-    if weights.is_paired() && rows.is_bf16() { 2 } else { 1 }
+/// How a product is multiplied.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arithmetic {
+    /// A step of the depth is an f32 value.
+    Singles,
+    /// A step of the depth is a pair of bfloat16 values.
+    Pairs,
+    /// As in pairs, a tile at a time.
+    Tiles(TileUnit),
+}
+
+impl Arithmetic {
+    pub(super) fn of(rows: &impl Rows, weights: &PackedWeights) -> Self {
+        if !weights.is_paired() || !rows.is_bf16() {
+            return Arithmetic::Singles;
+        }
+        let enough = rows.rows() >= FEWEST_TILE_ROWS && rows.depth() >= LEAST_TILE_DEPTH;
+        weights.isa().tiles().filter(|_| enough).map_or(Arithmetic::Pairs, Arithmetic::Tiles)
+    }
+
+    /// The values of a step of the depth.
+    fn step(self) -> usize {
+        match self {
+            Arithmetic::Singles => 1,
+            Arithmetic::Pairs | Arithmetic::Tiles(_) => 2,
+        }
+    }
 }
 
 /// Computes and finishes one block of C.
 fn multiply_block<R: Rows, E: Epilogue>(
-    rows: &R,
+    (rows, [row_range, next_rows]): (&R, [Range<usize>; 2]),
     weights: &PackedWeights,
     epilogue: &E,
-    tile: Tile,
-    [row_range, next_rows]: [Range<usize>; 2],
+    (tile, arithmetic): (Tile, Arithmetic),
     panels: Range<usize>,
     columns: Range<usize>,
 ) {
-    let step = step_of(rows, weights);
+    let step = arithmetic.step();
     let (row_count, depth) = (row_range.len(), rows.depth().div_ceil(step));
     let group_size = row_count * GROUP_PANELS * tile.columns;
-    let run = run_in_steps(rows, step);
+    let on_tiles = matches!(arithmetic, Arithmetic::Tiles(_));
+    let run = run_in_steps(rows, step).filter(|_| !on_tiles);
     let pieces = match run {
+        _ if on_tiles => depth_pieces(depth, TILE_DEPTH_BLOCK, TILE_ROWS).collect(),
         Some(run) if weights.has_few_columns() => run_pieces(depth, run, LONG_DEPTH_BLOCK),
         Some(run) => run_pieces(depth, run, DEPTH_BLOCK),
-        None => depth_pieces(depth).collect(),
+        None => depth_pieces(depth, DEPTH_BLOCK, VECTOR).collect(),
     };
     // Panels whose columns all belong to the output are written to it directly if nothing else is to be done with them.
     // The sums of the others go through a buffer.
@@ -114,7 +149,11 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let groups = grouped.len().div_ceil(GROUP_PANELS);
     // Sums that are complete after one piece of the depth are finished immediately, and all groups share their memory.
     let group_step = if pieces.len() <= 1 { 0 } else { group_size };
-    let copied = if run.is_some() { 0 } else { row_count * ROW_STRIDE };
+    let copied = match run {
+        Some(_) => 0,
+        None if on_tiles => row_count.next_multiple_of(TILE_ROWS) * ROW_STRIDE,
+        None => row_count * ROW_STRIDE,
+    };
     let longest = pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
     let (a_size, widened_size) = (copied, longest * tile.columns.max(MOST_COLUMNS));
     let needed = a_size + widened_size + group_size + groups.saturating_sub(1) * group_step;
@@ -123,8 +162,19 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let (a, rest) = scratch.as_mut_slice().split_at_mut(a_size);
     let (widened, sums) = rest.split_at_mut(widened_size);
     let mut memory = Memory { a, widened, sums, starts: STARTS.take(), lengths: Vec::new() };
-    let task =
-        Task { rows, weights, epilogue, tile, step, row_range, panels, columns, direct, grouped, group_step };
+    let task = Task {
+        rows,
+        weights,
+        epilogue,
+        tile,
+        arithmetic,
+        row_range,
+        panels,
+        columns,
+        direct,
+        grouped,
+        group_step,
+    };
     for (number, piece) in pieces.iter().cloned().enumerate() {
         // Prefetch what is multiplied next: the next piece of these rows, or the first piece of the next rows.
         let ahead = match pieces.get(number + 1) {
@@ -167,8 +217,8 @@ struct Task<'a, R, E> {
     weights: &'a PackedWeights,
     epilogue: &'a E,
     tile: Tile,
-    /// The values of a step of the depth. Everywhere here, the depth is counted in steps.
-    step: usize,
+    /// How it is multiplied. Everywhere here, the depth is counted in its steps.
+    arithmetic: Arithmetic,
     row_range: Range<usize>,
     panels: Range<usize>,
     columns: Range<usize>,
@@ -181,16 +231,27 @@ struct Task<'a, R, E> {
 }
 
 impl<R: Rows, E: Epilogue> Task<'_, R, E> {
-    /// Lists the runs of a piece of the rows. Rows that do not lie in runs are copied, and each is one run.
+    /// Lists the runs of a piece of the rows. Rows that do not lie in runs are copied, and each is one run; so is every row that is
+    /// multiplied on tiles.
     fn list_runs(&self, piece: Range<usize>, memory: &mut Memory<'_>) {
         let Memory { a, starts, lengths, .. } = memory;
         starts.clear();
         lengths.clear();
-        let Some(run) = run_in_steps(self.rows, self.step) else {
+        let (step, row_count) = (self.arithmetic.step(), self.row_range.len());
+        let run = run_in_steps(self.rows, step);
+        let on_tiles = matches!(self.arithmetic, Arithmetic::Tiles(_));
+        let (Some(run), false) = (run, on_tiles) else {
             lengths.push(piece.len());
-            let copy =
-                CopyRows { rows: self.rows, first: self.row_range.start, depth: piece, step: self.step, a };
-            self.weights.isa().dispatch(copy);
+            let padded = piece.len().next_multiple_of(if on_tiles { TILE_ROWS } else { 1 });
+            let a = &mut a[..row_count * ROW_STRIDE];
+            if let Some(run) = run {
+                self.copy_runs(piece, padded, run.get(), a, starts);
+                starts.clear();
+            } else {
+                let first = self.row_range.start;
+                let copy = CopyRows { rows: self.rows, first, depth: piece, padded, step, a };
+                self.weights.isa().dispatch(copy);
+            }
             starts.extend(a.chunks_exact(ROW_STRIDE).map(|row| row.as_ptr()));
             return;
         };
@@ -206,6 +267,27 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
         }
     }
 
+    /// Copies a piece of rows that lie in runs of `run` steps, with zeros up to `padded` steps. `starts` is empty.
+    fn copy_runs(
+        &self,
+        piece: Range<usize>,
+        padded: usize,
+        run: usize,
+        a: &mut [f32],
+        starts: &mut Vec<*const f32>,
+    ) {
+        for index in piece.start / run..piece.end.div_ceil(run) {
+            let within = piece.start.max(index * run)..piece.end.min((index + 1) * run);
+            starts.clear();
+            self.rows.run_starts(self.row_range.clone(), index, starts);
+            let (from, to) = (within.start - index * run, within.start - piece.start);
+            self.weights.isa().dispatch(CopyRun { starts, from, length: within.len(), to, a });
+        }
+        for row in a.chunks_exact_mut(ROW_STRIDE) {
+            row[piece.len()..padded].fill(0.0);
+        }
+    }
+
     /// Adds the products of the piece whose runs `memory` lists, and finishes the block if it is the last. Meanwhile it
     /// prefetches `ahead`: rows, and a piece of their depth.
     fn multiply_piece(
@@ -215,13 +297,14 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
         memory: &mut Memory<'_>,
     ) {
         let Task { rows, weights, epilogue, tile, .. } = *self;
-        let Memory { widened, sums, starts, lengths, .. } = memory;
-        let (isa, row_count, depth) = (weights.isa(), self.row_range.len(), rows.depth().div_ceil(self.step));
+        let Memory { a, widened, sums, starts, lengths } = memory;
+        let step = self.arithmetic.step();
+        let (isa, row_count, depth) = (weights.isa(), self.row_range.len(), rows.depth().div_ceil(step));
         let sides = if weights.is_gated() { 2 } else { 1 };
         let bring_closer = |panel: usize| {
             let panel = panel - self.panels.start;
             let share = |panel: usize| ahead_rows.start + ahead_rows.len() * panel / self.panels.len();
-            let depth = ahead_depth.start * self.step..(ahead_depth.end * self.step).min(rows.depth());
+            let depth = ahead_depth.start * step..(ahead_depth.end * step).min(rows.depth());
             rows.prefetch(share(panel)..share(panel + 1), depth);
         };
         let update = if piece.start == 0 { Update::Replace } else { Update::Add };
@@ -229,7 +312,7 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
         let mut multiply_panels = |panels: Range<usize>, c: Strided<*mut f32>, addends: Addends| {
             let block = Block {
                 a: Runs { lengths, starts, rows: row_count },
-                weights_depth: depth,
+                weights_depth: weights.panel_depth() / step,
                 depth: piece.clone(),
                 panels,
                 widened,
@@ -263,13 +346,32 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
                 Panels::BF16(values) => {
                     isa.dispatch(MultiplyPanels { source: Widened(values.as_slice()), block })
                 }
-                Panels::Pairs(values) if self.step == 2 => {
-                    let panels = InPlace::<Pairs>::new(values.as_slice());
-                    isa.dispatch(MultiplyPanels { source: panels, block });
-                }
-                Panels::Pairs(values) => {
-                    isa.dispatch(MultiplyPanels { source: PairsAsSingles(values.as_slice()), block });
-                }
+                Panels::Pairs(values) => match self.arithmetic {
+                    Arithmetic::Singles => {
+                        isa.dispatch(MultiplyPanels { source: PairsAsSingles(values.as_slice()), block });
+                    }
+                    Arithmetic::Pairs => {
+                        let panels = InPlace::<Pairs>::new(values.as_slice());
+                        isa.dispatch(MultiplyPanels { source: panels, block });
+                    }
+                    Arithmetic::Tiles(unit) => {
+                        let Block { weights_depth, depth, panels, c, update, addends, bring_closer, .. } =
+                            block;
+                        isa.dispatch(OnTiles {
+                            unit,
+                            a,
+                            rows: row_count,
+                            steps: bytemuck::cast_slice(values.as_slice()),
+                            panel_depth: weights_depth,
+                            depth,
+                            panels,
+                            c,
+                            update,
+                            addends,
+                            bring_closer,
+                        });
+                    }
+                },
             }
         };
         if let Some(direct) = self.direct {
@@ -290,11 +392,46 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
     }
 }
 
+/// Copies a run of each row into a part of the rows' copies.
+struct CopyRun<'a> {
+    starts: &'a [*const f32],
+    /// The first step of the run that is copied.
+    from: usize,
+    length: usize,
+    /// Where in a row it goes.
+    to: usize,
+    a: &'a mut [f32],
+}
+
+impl Kernel for CopyRun<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let vector = S::LANES * size_of::<f32>();
+        for (start, row) in self.starts.iter().zip(self.a.chunks_exact_mut(ROW_STRIDE)) {
+            let source = start.wrapping_add(self.from).cast::<u8>();
+            let target: &mut [u8] = bytemuck::cast_slice_mut(&mut row[self.to..][..self.length]);
+            let whole = target.len() / vector * vector;
+            // SAFETY: a run is readable for its length, of which this is a part. As bytes, because it need not be aligned as f32 is.
+            unsafe {
+                for at in (0..whole).step_by(vector) {
+                    source.add(at).copy_to_nonoverlapping(target.as_mut_ptr().add(at), vector);
+                }
+                let rest = &mut target[whole..];
+                source.add(whole).copy_to_nonoverlapping(rest.as_mut_ptr(), rest.len());
+            }
+        }
+    }
+}
+
 /// Copies a piece of each row of a block, [`ROW_STRIDE`] steps apart.
 struct CopyRows<'a, R> {
     rows: &'a R,
     first: usize,
     depth: Range<usize>,
+    /// What the piece is padded to with zeros, if it is of pairs.
+    padded: usize,
     step: usize,
     a: &'a mut [f32],
 }
@@ -305,12 +442,12 @@ impl<R: Rows> Kernel for CopyRows<'_, R> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for (index, target) in self.a.chunks_exact_mut(ROW_STRIDE).enumerate() {
-            let target = &mut target[..self.depth.len()];
             let row = self.first + index;
             if self.step == 1 {
-                self.rows.copy(simd, row, self.depth.clone(), target);
+                self.rows.copy(simd, row, self.depth.clone(), &mut target[..self.depth.len()]);
                 continue;
             }
+            let target = &mut target[..self.padded];
             let depth = self.depth.start * 2..(self.depth.end * 2).min(self.rows.depth());
             let target: &mut [bf16] = bytemuck::cast_slice_mut(target);
             // An odd depth ends in half a pair.

@@ -9,7 +9,7 @@ use kinora_graph::{
 };
 
 use super::microkernel::{Addends, Strided, panel_columns};
-use crate::simd::activation::{Function, with_activation};
+use crate::simd::activation::{Function, GeluToBf16, with_activation};
 use crate::simd::{Float, Simd, load_up_to, store_up_to};
 use crate::view::{View, ViewMut, with_float};
 
@@ -231,6 +231,12 @@ impl Finish<'_> {
         }
     }
 
+    /// Whether what the gate gives is stored as bfloat16, with nothing in between.
+    #[inline(always)]
+    fn rounds_to_bf16(&self) -> bool {
+        self.stages.is_empty() && self.output.ty().dtype == DType::BF16
+    }
+
     #[inline(always)]
     fn prefetch<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>) {
         let size = self.output.ty().dtype.size();
@@ -288,6 +294,9 @@ impl Epilogue for Finish<'_> {
             return;
         }
         match (self.gate, self.bias.as_deref()) {
+            (Some(Activation::Gelu), bias) if self.rounds_to_bf16() => {
+                apply_gate::<S, GeluToBf16>(simd, bias, self.columns, columns, values);
+            }
             (Some(activation), bias) => {
                 with_activation!(Some(activation), A => {
                     apply_gate::<S, A>(simd, bias, self.columns, columns, values);

@@ -35,6 +35,22 @@ impl Addends {
             tensor: self.tensor.map(|tensor| Strided { start: forward(tensor.start), ..tensor }),
         }
     }
+
+    /// The same from this row on.
+    #[inline(always)]
+    pub(crate) fn at_row(self, row: usize) -> Self {
+        let from_row = |tensor: Strided<*const f32>| Strided {
+            start: tensor.start.wrapping_add(row * tensor.stride),
+            ..tensor
+        };
+        Self { tensor: self.tensor.map(from_row), ..self }
+    }
+
+    /// Whether there is nothing to add.
+    #[inline(always)]
+    pub(crate) fn are_none(&self) -> bool {
+        self.bias.is_none() && self.tensor.is_none()
+    }
 }
 
 /// How a step of the depth is multiplied. A step takes the bits of an f32 in each operand.
@@ -218,11 +234,7 @@ unsafe fn multiply<S: Simd, A: Arithmetic, L: Left>(
         // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.
         unsafe {
             let c = Strided { start: c.start.add(row * c.stride), ..c };
-            let from_row = |tensor: Strided<*const f32>| Strided {
-                start: tensor.start.add(row * tensor.stride),
-                ..tensor
-            };
-            let addends = Addends { tensor: addends.tensor.map(from_row), ..addends };
+            let addends = addends.at_row(row);
             if rows - row >= S::ROWS {
                 with_rows!([S, A, L], S::ROWS, [4 6 8 12], (simd, a, row, panel, c, update, addends));
             } else {

@@ -17,6 +17,9 @@
 //! either way and the sums f32, but they are added in another order, and subnormal values count as zero.
 //! Rows that are computed as they are copied are rounded to bfloat16.
 //!
+//! Where the CPU multiplies tiles ([`TileUnit`](crate::simd::tiles::TileUnit)), products of many such rows run on them, by the same
+//! panels and with the same rules. Their rows are always copied, so that each ends with a whole tile.
+//!
 //! [`Simd::PAIRS`]: crate::simd::Simd::PAIRS
 
 pub(crate) mod aligned;
@@ -31,6 +34,7 @@ mod panels;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod values;
 mod weights;
 

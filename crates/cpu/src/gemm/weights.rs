@@ -7,20 +7,21 @@ use rayon::prelude::*;
 use super::Values;
 use super::aligned::AlignedBuffer;
 use super::dots::MOST_COLUMNS;
-use crate::simd::{Float, Isa};
+use crate::simd::{Float, Isa, tiles::TILE_ROWS};
 
 /// A weight matrix cut into panels of `2·LANES` columns, each `[depth][2·LANES]`, padded with zero columns; or, of a
 /// few columns, `[columns][depth]`.
 ///
 /// It keeps its storage type: half-precision weights stay half the size, and are widened a piece at a time as they are
-/// multiplied. Where bfloat16 values are multiplied in pairs, such a panel is `[depth / 2][2·LANES][2]`, padded with a zero
-/// to whole pairs.
+/// multiplied. Where bfloat16 values are multiplied in pairs, such a panel is `[depth / 2][2·LANES][2]`, padded with zeros
+/// to whole pairs or, where there are tiles, to the depth of whole tiles.
 #[derive(Debug)]
 pub(crate) struct PackedWeights {
     pub(super) panels: Panels,
     isa: Isa,
     columns: usize,
     depth: usize,
+    panel_depth: usize,
     gated: bool,
     few_columns: bool,
 }
@@ -89,14 +90,15 @@ impl PackedWeights {
         let few_columns = gate.is_none() && columns <= MOST_COLUMNS;
         let width = panel_width(isa, columns, gate.is_some());
         let pair = pair_of(isa, values.is_bf16(), few_columns);
-        let packing = Packing { width, columns, depth, strides, gate, pair };
+        let panel_depth = depth.next_multiple_of(depth_unit(isa, pair));
+        let packing = Packing { width, columns, depth, panel_depth, strides, gate, pair };
         let panels = match values {
             Values::F32(values) => Panels::F32(packing.run(values, reused)),
             Values::F16(values) => Panels::F16(packing.run(values, AlignedBuffer::new())),
             Values::BF16(values) if pair == 1 => Panels::BF16(packing.run(values, AlignedBuffer::new())),
             Values::BF16(values) => Panels::Pairs(packing.run(values, AlignedBuffer::new())),
         };
-        Self { panels, isa, columns, depth, gated: gate.is_some(), few_columns }
+        Self { panels, isa, columns, depth, panel_depth, gated: gate.is_some(), few_columns }
     }
 
     /// The memory that a matrix takes once it is packed; `columns` counts the gates as well if it is gated.
@@ -106,7 +108,8 @@ impl PackedWeights {
         let width = panel_width(isa, columns, gated);
         let pair = pair_of(isa, dtype == DType::BF16, width == 1);
         let padded = columns.next_multiple_of(width).saturating_mul(sides);
-        padded.saturating_mul(depth.next_multiple_of(pair)).saturating_mul(dtype.size())
+        let depth = depth.next_multiple_of(depth_unit(isa, pair));
+        padded.saturating_mul(depth).saturating_mul(dtype.size())
     }
 
     /// The instruction set this was packed for, with which products with it are run.
@@ -138,6 +141,11 @@ impl PackedWeights {
         self.depth
     }
 
+    /// The length of a column in a panel.
+    pub(super) fn panel_depth(&self) -> usize {
+        self.panel_depth
+    }
+
     /// Whether the columns lie one after the other, to be multiplied as dot products.
     pub(super) fn has_few_columns(&self) -> bool {
         self.few_columns
@@ -167,6 +175,11 @@ fn pair_of(isa: Isa, is_bf16: bool, few_columns: bool) -> usize {
     if is_bf16 && !few_columns && isa.has_pairs() { 2 } else { 1 }
 }
 
+/// What the depth of a panel is padded to a multiple of.
+fn depth_unit(isa: Isa, pair: usize) -> usize {
+    if pair == 2 && isa.tiles().is_some() { 2 * TILE_ROWS } else { pair }
+}
+
 /// One packing: the shape of both sides.
 struct Packing {
     /// The columns of a panel.
@@ -175,6 +188,7 @@ struct Packing {
     pair: usize,
     columns: usize,
     depth: usize,
+    panel_depth: usize,
     strides: Strides,
     gate: Option<usize>,
 }
@@ -183,7 +197,7 @@ impl Packing {
     fn run<E: Float>(&self, source: &[E], mut panels: AlignedBuffer<E>) -> AlignedBuffer<E> {
         let sides = if self.gate.is_some() { 2 } else { 1 };
         let count = self.columns.div_ceil(self.width) * sides;
-        let size = self.depth.next_multiple_of(self.pair) * self.width;
+        let size = self.panel_depth * self.width;
         panels.reserve(count * size);
         let values = &mut panels.as_mut_slice()[..count * size];
         if !values.is_empty() {
@@ -207,7 +221,7 @@ impl Packing {
         let line_size = self.width * self.pair;
         for (step, lines) in panel.chunks_mut(DEPTH_STEP * line_size).enumerate() {
             let depth = step * DEPTH_STEP * self.pair..self.depth;
-            if count < self.width || !self.depth.is_multiple_of(self.pair) {
+            if count < self.width || depth.len() * self.width < lines.len() {
                 lines.fill(E::default());
             }
             for column in 0..count {

@@ -32,6 +32,8 @@ functions! {
     Relu = |simd, x| simd.max(simd.zero(), x);
     Silu = |simd, x| math::silu(simd, x);
     Gelu = |simd, x| math::gelu_erf(simd, x);
+    /// For values that are rounded to bfloat16 at once.
+    GeluToBf16 = |simd, x| math::gelu_erf_to_bf16(simd, x);
     GeluTanh = |simd, x| math::gelu_tanh(simd, x);
     QuickGelu = |simd, x| math::quick_gelu(simd, x);
     Sigmoid = |simd, x| math::sigmoid(simd, x);

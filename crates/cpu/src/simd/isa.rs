@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 #[cfg(target_arch = "aarch64")]
 use super::Neon;
 #[cfg(target_arch = "x86_64")]
-use super::{Avx2, Avx512};
-use super::{Portable, Simd};
+use super::{Amx, Avx2, Avx512};
+use super::{Portable, Simd, tiles::TileUnit};
 
 /// A computation written once for every instruction set.
 pub trait Kernel {
@@ -21,6 +21,9 @@ pub trait Kernel {
 /// An instruction set this CPU was found to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
+    /// As [`Isa::Avx512Bf16`], with large products of bfloat16 values on tiles.
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx),
     /// 512-bit vectors, and products of pairs of bfloat16 values.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16(Avx512<true>),
@@ -35,6 +38,9 @@ pub enum Isa {
     Neon(Neon),
     /// Plain Rust, on any CPU.
     Portable(Portable),
+    /// As [`Isa::Portable`], with large products of bfloat16 values on tiles of the software that tests AMX's packing and loops.
+    #[cfg(test)]
+    SoftwareTiles(Portable),
 }
 
 impl Isa {
@@ -50,6 +56,7 @@ impl Isa {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
+            found.extend(Amx::detect().map(Isa::Amx));
             found.extend(Avx512::<true>::detect().map(Isa::Avx512Bf16));
             found.extend(Avx512::<false>::detect().map(Isa::Avx512));
             found.extend(Avx2::detect().map(Isa::Avx2));
@@ -60,10 +67,20 @@ impl Isa {
         found
     }
 
+    /// [`Isa::available`], and tiles in software.
+    #[cfg(test)]
+    pub(crate) fn with_software_tiles() -> Vec<Self> {
+        let mut found = Self::available();
+        found.push(Isa::SoftwareTiles(Portable));
+        found
+    }
+
     /// Runs `kernel` compiled for this instruction set.
     #[inline]
     pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx(simd) => simd.run(kernel),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16(simd) => simd.run(kernel),
             #[cfg(target_arch = "x86_64")]
@@ -73,12 +90,16 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Isa::Neon(simd) => simd.run(kernel),
             Isa::Portable(simd) => kernel.run(simd),
+            #[cfg(test)]
+            Isa::SoftwareTiles(simd) => kernel.run(simd),
         }
     }
 
     /// The name, for people.
     pub fn name(self) -> &'static str {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx(_) => "AMX",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16(_) => "AVX-512 BF16",
             #[cfg(target_arch = "x86_64")]
@@ -88,6 +109,8 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Isa::Neon(_) => "NEON",
             Isa::Portable(_) => "portable",
+            #[cfg(test)]
+            Isa::SoftwareTiles(_) => "tiles in software",
         }
     }
 
@@ -102,6 +125,17 @@ impl Isa {
             }
         }
         self.dispatch(Pairs)
+    }
+
+    /// What multiplies large products of bfloat16 values.
+    pub(crate) fn tiles(self) -> Option<TileUnit> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx(unit) => Some(TileUnit::Amx(unit)),
+            #[cfg(test)]
+            Isa::SoftwareTiles(_) => Some(TileUnit::Software { row_bytes: 4 * self.lanes() }),
+            _ => None,
+        }
     }
 
     /// f32 lanes in a vector of this instruction set.

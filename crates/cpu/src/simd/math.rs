@@ -153,6 +153,34 @@ pub fn gelu_erf<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     simd.select(simd.less_than(x, simd.zero()), tail, simd.sub(x, tail))
 }
 
+/// [`gelu_erf`] to 2^-11 of its value from -6 on, for results that are rounded to bfloat16, which may change them by four times as much.
+/// It takes a third of the time.
+#[inline(always)]
+pub(crate) fn gelu_erf_to_bf16<S: Simd>(simd: S, x: S::F32) -> S::F32 {
+    // x·Φ(x) = x / (1 + 2^t), where -t·ln 2 is the logit of Φ(x): odd, smooth, and to 4.6e-4 a polynomial on |x| <= 6. Beyond, it grows
+    // to infinity as the logit does.
+    let t = polynomial(
+        simd,
+        simd.mul(x, x),
+        [
+            -2.300_411_3,
+            -0.107_024_18,
+            8.615_539_5e-4,
+            4.245_943e-5,
+            -2.594_077_2e-6,
+            5.646_286_3e-8,
+            -4.536_827e-10,
+        ],
+    );
+    // The limits come first, to keep a NaN; 2^128 is infinity.
+    let t = simd.min(simd.splat(128.0), simd.max(simd.splat(-126.0), simd.mul(x, t)));
+    let exponent = simd.round(t);
+    // 2^r on |r| <= 1/2, to 3.5e-6.
+    let p =
+        polynomial(simd, simd.sub(t, exponent), [1.0, 0.693_121_1, 0.240_223_5, 0.055_921_98, 0.009_666_37]);
+    simd.div(x, simd.mul_add(p, simd.exp2_int(exponent), simd.splat(1.0)))
+}
+
 /// GELU by its tanh approximation: `x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`.
 #[inline(always)]
 pub fn gelu_tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
@@ -182,6 +210,7 @@ mod tests {
         Sigmoid,
         Silu,
         GeluErf,
+        GeluErfToBf16,
         GeluTanh,
         QuickGelu,
         Sqrt,
@@ -207,6 +236,7 @@ mod tests {
                     Function::Sigmoid => sigmoid(simd, x),
                     Function::Silu => silu(simd, x),
                     Function::GeluErf => gelu_erf(simd, x),
+                    Function::GeluErfToBf16 => gelu_erf_to_bf16(simd, x),
                     Function::GeluTanh => gelu_tanh(simd, x),
                     Function::QuickGelu => quick_gelu(simd, x),
                     Function::Sqrt => simd.sqrt(x),
@@ -250,7 +280,9 @@ mod tests {
             Function::Tanh => x.tanh(),
             Function::Sigmoid => sigmoid(x),
             Function::Silu => x * sigmoid(x),
-            Function::GeluErf => 0.5 * x * (1.0 + erf_f64(x / std::f64::consts::SQRT_2)),
+            Function::GeluErf | Function::GeluErfToBf16 => {
+                0.5 * x * (1.0 + erf_f64(x / std::f64::consts::SQRT_2))
+            }
             Function::GeluTanh => {
                 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
             }
@@ -319,6 +351,12 @@ mod tests {
     }
 
     #[test]
+    fn gelu_for_bf16_is_within_a_quarter_of_its_rounding() {
+        check(Function::GeluErfToBf16, (-6.0, 12.0), 1e-30, 2f64.powi(-11));
+        check(Function::GeluErfToBf16, (-100.0, 100.0), 1e-8, 2f64.powi(-11));
+    }
+
+    #[test]
     fn plain_functions_are_exact() {
         check(Function::Sqrt, (0.0, 100.0), 1e-30, 6e-8);
         check(Function::Round, (-300.5, 300.5), 1e-30, 0.0);
@@ -338,7 +376,7 @@ mod tests {
                 assert_eq!((at(Tanh, -huge), at(Tanh, huge)), (-1.0, 1.0));
                 assert_eq!((at(Sigmoid, -huge), at(Sigmoid, huge)), (0.0, 1.0));
                 assert!((at(Erf, -huge) + 1.0).abs() < 2e-7 && (at(Erf, huge) - 1.0).abs() < 2e-7);
-                for activation in [Silu, GeluErf, GeluTanh, QuickGelu] {
+                for activation in [Silu, GeluErf, GeluErfToBf16, GeluTanh, QuickGelu] {
                     assert_eq!(
                         (at(activation, -huge), at(activation, huge)),
                         (0.0, huge),
@@ -350,7 +388,7 @@ mod tests {
             assert_eq!((at(Exp, f32::NEG_INFINITY), at(Exp, f32::INFINITY)), (0.0, f32::INFINITY));
             assert_eq!(at(Neg, 0.0).to_bits(), (-0.0f32).to_bits());
             assert_eq!(at(Abs, -0.0).to_bits(), 0.0f32.to_bits());
-            for function in [Exp, Erf, Tanh, Sigmoid, Silu, GeluErf, GeluTanh, QuickGelu] {
+            for function in [Exp, Erf, Tanh, Sigmoid, Silu, GeluErf, GeluErfToBf16, GeluTanh, QuickGelu] {
                 assert!(at(function, f32::NAN).is_nan(), "{isa:?} {function:?}");
             }
         }

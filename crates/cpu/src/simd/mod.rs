@@ -61,6 +61,8 @@ macro_rules! memory_methods {
 
 pub(crate) mod activation;
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -71,7 +73,13 @@ mod memory;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+#[cfg(test)]
+mod software_tiles;
+#[cfg_attr(not(any(target_arch = "x86_64", test)), allow(dead_code, reason = "no other CPU has tiles"))]
+pub(crate) mod tiles;
 
+#[cfg(target_arch = "x86_64")]
+pub use amx::Amx;
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
