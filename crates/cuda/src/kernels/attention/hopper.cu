@@ -34,6 +34,7 @@ constexpr int QUERY_BLOCK = QUERY_TILE * 128, KEY_BLOCK = KEY_TILE * 128;
 constexpr int QUERY_BYTES = BLOCKS * QUERY_BLOCK, KEY_BYTES = BLOCKS * KEY_BLOCK;
 // All the registers there are, for the threads that need them.
 constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 24 : 32, CONSUMER_REGISTERS = WARPGROUPS == 2 ? 240 : 160;
+static_assert(WARPGROUPS == 1 || registers_suffice(WARPGROUPS, PRODUCER_REGISTERS, CONSUMER_REGISTERS));
 // Queries of the next tile arrive while those of the last one are still in use.
 constexpr int QUERY_BUFFERS = PERSISTENT ? 2 : 1;
 // How far a maximum may grow, as a power of two, until sums are rescaled if SKIPPING is set: weights are 256 at most then.

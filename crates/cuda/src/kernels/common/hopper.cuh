@@ -113,6 +113,13 @@ __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.
 
 // ---- Warp specialisation: producer and consumer warpgroups. ----
 
+// Whether the registers that a block starts with suffice for a producer and so many consumer warpgroups, in registers of a thread.
+// Otherwise setmaxnreg waits for ever.
+constexpr bool registers_suffice(int consumers, int producer, int consumer) {
+    const int warpgroups = consumers + 1, at_start = 65536 / (128 * warpgroups) / 8 * 8;
+    return producer + consumers * consumer <= warpgroups * at_start;
+}
+
 // Releases registers, or requests more: all threads of a warpgroup, in a kernel with launch bounds. The number is a
 // multiple of 8.
 template <int count>
