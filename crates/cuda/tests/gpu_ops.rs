@@ -212,3 +212,23 @@ fn quantised_products() {
 fn quantised_products_to_e4m3() {
     on_two_multiprocessors(|executors| edge_cases::check_quantised_products(DType::F8E4M3, executors));
 }
+
+#[test]
+fn measured_products_in_f16() {
+    on_two_multiprocessors(|executors| edge_cases::check_measured_products(DType::F16, executors));
+}
+
+#[test]
+fn measured_products_in_bf16() {
+    on_two_multiprocessors(|executors| edge_cases::check_measured_products(DType::BF16, executors));
+}
+
+#[test]
+fn several_tiles_of_queries_in_f16() {
+    on_two_multiprocessors(|executors| edge_cases::check_tiles_of_queries(DType::F16, executors));
+}
+
+#[test]
+fn several_tiles_of_queries_in_bf16() {
+    on_two_multiprocessors(|executors| edge_cases::check_tiles_of_queries(DType::BF16, executors));
+}

@@ -30,8 +30,8 @@ Examples:
       take rows, columns, nonzeros and seed.
 
   kinora lab spmv --suite --save spmv.json
-      Twenty generated matrices, for a machine with a GPU. With `--only power-law`
-      those whose recipe has these words.
+      Twenty generated matrices, for a machine with a GPU. `--only power-law`
+      takes those whose recipe has these words.
 
 Exit codes: 0 right, 1 a kernel is wrong, 2 the command line is wrong, 3 it
 could not be run, 130 interrupted.";
