@@ -95,6 +95,7 @@ fn measured(gpu: &mut GpuDevice, shape: (u32, u32, u32), lines: u32, blocks: u32
         block: [THREADS, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
+        overlaps: false,
         arguments: [vec![out.to_le_bytes().to_vec()], arguments.to_vec()].concat(),
     };
     gpu.time(&[vec![launch.clone()]], WARM_UP).unwrap();

@@ -394,7 +394,12 @@ impl Hopper {
             return None;
         }
         // Half a channel's sums of a thread, twice for keys, and half a row's weight and gradient.
-        let [queries, keys] = if head_dim <= 64 { [128, 64] } else { [64, 32] };
+        // What is known of boundaries takes registers, too.
+        let [queries, keys] = match (head_dim, problem.op().boundaries) {
+            (..=64, false) => [128, 64],
+            (..=64, true) => [128, 32],
+            _ => [64, 32],
+        };
         let cut = |others: usize, keys: bool| {
             let cuts = (2..=MOST_STAGES).rev().map(|stages| Cut { rows: 64 * WARPGROUPS, others, stages });
             let mut fitting =

@@ -17,7 +17,7 @@ constexpr int ROW_BLOCK = ROW_TILE * 128, OTHER_BLOCK = OTHERS * 128;
 constexpr int ROW_BYTES = BLOCKS * ROW_BLOCK, OTHER_BYTES = BLOCKS * OTHER_BLOCK, STAGE_BYTES = 2 * OTHER_BYTES;
 constexpr int COLUMN_BYTES = KEYS ? OTHERS * int(sizeof(QueryRow)) : 0;
 // All the registers there are, for the threads that need them.
-constexpr int PRODUCER_REGISTERS = KEYS ? 40 : 24, CONSUMER_REGISTERS = KEYS ? 232 : 240;
+constexpr int PRODUCER_REGISTERS = KEYS ? 56 : 24, CONSUMER_REGISTERS = KEYS ? 224 : 240;
 static_assert(registers_suffice(WARPGROUPS, PRODUCER_REGISTERS, CONSUMER_REGISTERS));
 
 // Whether a row that TMA has loaded may be hidden, and what it holds be anything.
