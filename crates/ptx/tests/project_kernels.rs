@@ -392,6 +392,10 @@ fn attention_with_the_copy_engine() {
             ("KEY_TILE", &key_tile.to_string()),
             ("STAGES", "2"),
             ("TURNS", turns),
+            ("OVERLAPPED", "0"),
+            ("SKIPPING", "0"),
+            ("POLYNOMIAL", "0"),
+            ("PERSISTENT", "0"),
             ("MASK_PAIRS", "1"),
         ]);
         let Some(ptx) = compile_kernel("attention/hopper.cu", &specialisation, "90a") else { return };
