@@ -420,7 +420,7 @@ fn attention_with_the_copy_engine() {
         arguments.extend(attention.arguments([q_at, k_at, v_at], y_at));
         let blocks = 2 * 200usize.div_ceil(query_tile);
         let mut config = LaunchConfig::new(blocks as u32, 128 * (warpgroups as u32 + 1), arguments);
-        config.shared_bytes = 128 * (query_tile + 4 * key_tile) + 8 * 9;
+        config.shared_bytes = 128 * (query_tile + 4 * key_tile) + 8 * 10;
         bench.clean_launch(&config);
         assert_close(&bench.read_halves(y_at, 400 * 64), &attention.expected(&q, &k, &v), 2e-3);
     }
