@@ -42,7 +42,7 @@ fn bench(reference: &str) -> Bench {
     Bench::new(&[("task.toml", TASK), ("kernel.cu", KERNEL), ("reference.py", reference)])
 }
 
-/// The results for one of the sizes, or why there are none.
+/// What the reference returned for one size, or the error.
 fn results(task: &Task, size: usize) -> Result<Vec<f64>, String> {
     let sizes = &task.sizes[size];
     let scope = task.scope(sizes).unwrap();

@@ -146,7 +146,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A picture with the noise of a step; at first there is none but the noise.
+/// A picture with the noise of a step added. Before the first step there is no picture yet: it is noise alone.
 fn noisy(picture: Option<&Tensor>, noise: &Tensor, schedule: &Schedule) -> Result<Tensor, GenerateError> {
     let [of_picture, of_noise] = schedule.mix().map(|weight| weight as f32);
     let mut values: Vec<f32> = noise.to_f32().iter().map(|noise| of_noise * noise).collect();

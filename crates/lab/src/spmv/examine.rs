@@ -97,7 +97,8 @@ pub struct Examination {
     pub kernels: Vec<KernelResult>,
     /// Kernels that were left out, because the time for this matrix was over.
     pub left_out: Vec<String>,
-    /// Products after which the fastest kernel has made up for its preparation beside every other way; `None` if there is none faster.
+    /// How many products it takes until the fastest kernel, its preparation included, is ahead of all other kernels and of the peers;
+    /// `None` if it never is.
     pub pays_after: Option<u64>,
     /// The vendor's library, as far as it is there.
     pub peers: Vec<PeerResult>,
@@ -226,7 +227,7 @@ impl Examination {
         self.peers.iter().filter_map(PeerResult::best_seconds).min_by(f64::total_cmp)
     }
 
-    /// Products after which the fastest kernel is ahead of all others and of the peers, if preparation counts.
+    /// See [`Examination::pays_after`].
     fn paying_products(&self) -> Option<u64> {
         let best = self.best()?;
         let seconds = best.seconds?;
